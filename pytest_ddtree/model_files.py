@@ -1,0 +1,94 @@
+"""What the model's own files say, where they are at hand: vocabulary, positions, the drafter's block size."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ddtree.grid import Config
+from pytest_ddtree.options import BY_FIELD, OptionError, Settings
+
+REFERENCE_WEIGHTS = Path(__file__).parent / "reference" / "weights"
+"""Where the embedded server's checkpoints are; data files, no import of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """None: not said, or the files are not at hand (a model name, another host)."""
+
+    target: Path | None
+    draft: Path | None
+    vocab_size: int | None
+    max_positions: int | None
+    block_size: int | None
+    eos: frozenset[int] = frozenset()
+    """Ids that end an answer."""
+
+
+def model_facts(settings: Settings) -> ModelFacts:
+    """Read the `config.json` of target and drafter; a missing file is no error here, the server will say so."""
+    embedded = settings.server == "reference"
+    target = _directory(settings.model, REFERENCE_WEIGHTS / "target" if embedded else None)
+    draft = _directory(settings.draft_model, REFERENCE_WEIGHTS / "draft" if embedded else None)
+    target_config, draft_config = _config(target), _config(draft)
+    return ModelFacts(
+        target,
+        draft,
+        _whole(target_config, "vocab_size"),
+        _whole(target_config, "max_position_embeddings"),
+        _whole(draft_config, "block_size"),
+        _ids(target_config.get("eos_token_id"))
+        | _ids(_config(target, "generation_config.json").get("eos_token_id")),
+    )
+
+
+def check_grid(settings: Settings, configs: tuple[Config, ...], facts: ModelFacts) -> None:
+    """Refuse what the model cannot do, before a server starts.
+
+    Raises:
+        OptionError: naming the option, the value, and what the model allows.
+    """
+    for config in configs:
+        size = config.block_size or facts.block_size
+        if facts.vocab_size is not None and config.topk is not None and config.topk > facts.vocab_size:
+            raise OptionError(
+                f"{BY_FIELD['topk'].flag} {config.topk}: the model at {facts.target} has {facts.vocab_size} tokens, no more candidates exist"
+            )
+        if config.window is not None and size is not None and config.window < size:
+            raise OptionError(
+                f"{BY_FIELD['window'].flag} {config.window}: the drafter's block size is {size}, and a window must hold at least one block"
+            )
+    if facts.max_positions is not None:
+        longest = max(settings.context)
+        if longest + settings.output >= facts.max_positions:
+            raise OptionError(
+                f"{BY_FIELD['context'].flag} {longest}: with {settings.output} output tokens this is more than the "
+                f"{facts.max_positions} positions of the model at {facts.target}"
+            )
+
+
+def _directory(named: str | None, default: Path | None) -> Path | None:
+    path = Path(named).expanduser() if named is not None else default
+    return path if path is not None and path.is_dir() else None
+
+
+def _config(directory: Path | None, name: str = "config.json") -> dict[str, Any]:
+    if directory is None:
+        return {}
+    try:
+        loaded = json.loads((directory / name).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _whole(config: dict[str, Any], name: str) -> int | None:
+    value = config.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _ids(value: object) -> frozenset[int]:
+    values = value if isinstance(value, list) else [value]
+    return frozenset(item for item in values if isinstance(item, int))

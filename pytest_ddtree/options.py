@@ -1,0 +1,491 @@
+"""Every option of the plugin, once: its flag, its ini key, what it takes, and the frozen `Settings` they become.
+
+The command line wins over the ini file, and the ini file over the default. An option that is given but empty is a mistake, not a
+request for the default.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+ServerKind = Literal["reference", "sglang", "systemd", "url"]
+Profile = Literal["smoke", "gate", "full"]
+
+
+class OptionError(ValueError):
+    """A value that an option does not take; the text names the option, the value and what is allowed."""
+
+
+Parse = Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: `--ddtree-<name>` on the command line, `ddtree_<name>` in the ini file."""
+
+    name: str
+    parse: Parse
+    default: str | None
+    """The default as one would type it; None: nothing, or a default that depends on other options (the help says which)."""
+    help: str
+    metavar: str | None = None
+    repeatable: bool = False
+
+    @property
+    def flag(self) -> str:
+        return f"--ddtree-{self.name}"
+
+    @property
+    def ini(self) -> str:
+        return f"ddtree_{self.name.replace('-', '_')}"
+
+    @property
+    def dest(self) -> str:
+        return f"ddtree_{self.name.replace('-', '_')}"
+
+    @property
+    def field(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def switch(self) -> bool:
+        return self.metavar is None
+
+
+def _one_of(*allowed: str) -> Parse:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise OptionError(f"takes one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def _int(text: str, low: int, high: int | None = None) -> int:
+    allowed = f"a whole number from {low}" + ("" if high is None else f" to {high}")
+    if not re.fullmatch(r"[+-]?\d{1,18}", text.strip()):
+        raise OptionError(f"takes {allowed}")
+    value = int(text)
+    if value < low or (high is not None and value > high):
+        raise OptionError(f"takes {allowed}")
+    return value
+
+
+def _whole(low: int, high: int | None = None) -> Parse:
+    return lambda text: _int(text, low, high)
+
+
+def _float(text: str, low: float, high: float, *, open_low: bool = False) -> float:
+    allowed = f"a number from {low:g} to {high:g}" + (f", {low:g} excluded" if open_low else "")
+    try:
+        value = float(text)
+    except ValueError:
+        raise OptionError(f"takes {allowed}") from None
+    if math.isnan(value) or value < low or value > high or (open_low and value == low):
+        raise OptionError(f"takes {allowed}")
+    return value
+
+
+def _number(low: float, high: float, *, open_low: bool = False) -> Parse:
+    return lambda text: _float(text, low, high, open_low=open_low)
+
+
+def _list(item: Parse, what: str) -> Parse:
+    def parse(text: str) -> tuple[Any, ...]:
+        parts = [part.strip() for part in text.split(",")]
+        if parts == [""]:
+            raise OptionError(f"is empty; it takes {what}, separated by commas")
+        if "" in parts:
+            raise OptionError(f"has an empty item; it takes {what}, separated by commas")
+        values = [item(part) for part in parts]
+        seen: set[Any] = set()
+        for value, part in zip(values, parts, strict=True):
+            if value in seen:
+                raise OptionError(f"names {part} twice")
+            seen.add(value)
+        return tuple(values)
+
+    return parse
+
+
+def _budget(text: str) -> int | str:
+    if text == "chain":
+        return text
+    try:
+        return _int(text, 1, 4096)
+    except OptionError:
+        raise OptionError("takes whole numbers from 1 to 4096 (nodes without the root) or `chain`") from None
+
+
+def _window(text: str) -> int | None:
+    if text == "none":
+        return None
+    try:
+        return _int(text, 1)
+    except OptionError:
+        raise OptionError("takes whole numbers of tokens from 1, or `none` for the full context") from None
+
+
+def _block_size(text: str) -> int | None:
+    if text == "draft":
+        return None
+    try:
+        return _int(text, 2, 1024)
+    except OptionError:
+        raise OptionError(
+            "takes whole numbers from 2 to 1024, or `draft` for what the draft checkpoint says"
+        ) from None
+
+
+def _shell_words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise OptionError(f"cannot be split into arguments: {error}") from None
+
+
+def _url(text: str) -> str:
+    if not re.match(r"https?://[^/\s]+", text):
+        raise OptionError("takes a URL that begins with http:// or https://")
+    return text.rstrip("/")
+
+
+def _path(text: str) -> Path:
+    if not text.strip():
+        raise OptionError("takes a path")
+    return Path(text).expanduser()
+
+
+def _nonempty(text: str) -> str:
+    if not text.strip():
+        raise OptionError("is empty")
+    return text
+
+
+def _flag(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in {"true", "1", "yes", "on"}:
+        return True
+    if lowered in {"false", "0", "no", "off"}:
+        return False
+    raise OptionError("takes true or false")
+
+
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise OptionError("takes a time such as 90, 90s, 45m or 2h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _gap_min(text: str) -> float | None:
+    return None if text == "auto" else _float(text, 0.0, 100.0, open_low=True)
+
+
+OPTIONS: tuple[Option, ...] = (
+    # Which server.
+    Option(
+        "server",
+        _one_of("reference", "sglang", "systemd", "url"),
+        None,
+        "Kind of server: the embedded `reference`, a local `sglang` process, a `systemd` unit, or a `url` that someone else runs. "
+        "Default: `url` when --ddtree-url is given, else `reference`.",
+        "KIND",
+    ),
+    Option(
+        "url", _url, None, "Base URL of a running speculative server; nothing is started or stopped.", "URL"
+    ),
+    Option(
+        "baseline-url", _url, None, "Base URL of a running non-speculative server of the same model.", "URL"
+    ),
+    Option(
+        "api-key", _nonempty, None, "API key that the servers ask for; never written to any report.", "KEY"
+    ),
+    Option(
+        "model",
+        _nonempty,
+        None,
+        "Target model: path or name. Default: the reference checkpoint that ships with the plugin.",
+        "PATH",
+    ),
+    Option(
+        "draft-model",
+        _nonempty,
+        None,
+        "DFlash draft model: path or name. Default: the reference drafter.",
+        "PATH",
+    ),
+    Option(
+        "server-args", _shell_words, None, "Further arguments of every server, quoted as one string.", "ARGS"
+    ),
+    Option("spec-args", _shell_words, None, "Further arguments of the speculative servers alone.", "ARGS"),
+    Option(
+        "baseline-args", _shell_words, None, "Further arguments of the non-speculative server alone.", "ARGS"
+    ),
+    Option("python", _path, None, "Interpreter that has SGLang. Default: the one that runs pytest.", "PATH"),
+    Option("sglang-src", _path, None, "SGLang checkout, put first on PYTHONPATH.", "DIR"),
+    Option(
+        "launch-prefix",
+        _shell_words,
+        None,
+        "Words before the server's command: numactl, docker run ..., srun ...",
+        "WORDS",
+    ),
+    Option(
+        "stop-command",
+        _nonempty,
+        None,
+        "Shell command that stops a server started through an unknown launcher.",
+        "COMMAND",
+    ),
+    Option("dialect", _nonempty, None, "How this SGLang build spells a config. Default: probed.", "NAME"),
+    Option(
+        "ssh",
+        _nonempty,
+        None,
+        "Host of the systemd unit; the system's ssh and its configuration are used.",
+        "HOST",
+    ),
+    Option("unit", _nonempty, None, "Name of the systemd unit.", "NAME"),
+    Option("start-timeout", _duration, "1800", "Longest time for one server to become ready.", "TIME"),
+    # The grid.
+    Option(
+        "budget",
+        _list(_budget, "budgets"),
+        "8",
+        "Draft-tree nodes per verify step, root excluded; `chain` is the plain DFlash chain.",
+        "LIST",
+    ),
+    Option("topk", _list(_whole(1, 4096), "whole numbers"), "4", "Most candidates per draft depth.", "LIST"),
+    Option(
+        "window",
+        _list(_window, "window sizes"),
+        "none",
+        "Draft sliding windows in tokens; `none` is the full context.",
+        "LIST",
+    ),
+    Option(
+        "block-size",
+        _list(_block_size, "block sizes"),
+        "draft",
+        "Drafter block sizes; `draft` is what its checkpoint says.",
+        "LIST",
+    ),
+    # The matrix.
+    Option(
+        "context",
+        _list(_whole(1), "prompt lengths in tokens"),
+        None,
+        "Prompt lengths in tokens. Default: 60,512,2048 on the embedded server, else 60,1024,4096,8192.",
+        "LIST",
+    ),
+    Option(
+        "concurrency",
+        _list(_whole(1, 4096), "whole numbers"),
+        None,
+        "Requests in flight. Default: 1,4,8 on the embedded server, else 1,8,32,64.",
+        "LIST",
+    ),
+    Option(
+        "output",
+        _whole(2),
+        None,
+        "Tokens to generate per request. Default: 64 on the embedded server, else 256.",
+        "N",
+    ),
+    Option("rounds", _whole(1, 1000), "3", "Rounds of load per cell.", "N"),
+    Option(
+        "turnovers",
+        _whole(1, 1000),
+        None,
+        "Requests per round, in multiples of the concurrency. Default: 1 on the embedded server, else 4.",
+        "N",
+    ),
+    Option("seed", _whole(0, 2**31 - 1), "0", "Seed of prompts, order and statistics.", "N"),
+    # Exactness.
+    Option(
+        "exactness-prompts",
+        _whole(4, 100_000),
+        None,
+        "Prompts that prove exactness. Default: 24 on the embedded server, else 64.",
+        "N",
+    ),
+    Option(
+        "exactness-output",
+        _whole(2),
+        None,
+        "Tokens per answer that proves exactness. Default: 64 on the embedded server, else 160.",
+        "N",
+    ),
+    Option(
+        "gap-factor",
+        _number(1.0, 1000.0),
+        "4",
+        "A gap beyond this multiple of the noise floor's largest is corrupt.",
+        "X",
+    ),
+    Option(
+        "gap-min",
+        _gap_min,
+        "auto",
+        "No gap up to this many nats is corrupt by itself. `auto`: 0.001 where the server computes in float32, else 1.",
+        "NATS",
+    ),
+    Option(
+        "share-factor",
+        _number(1.0, 1000.0),
+        "2",
+        "Tokens that are not the argmax: suspicious beyond this multiple of the floor's share.",
+        "X",
+    ),
+    Option(
+        "share-margin",
+        _number(0.0, 1.0),
+        "0.005",
+        "... and at least this much more than the floor's share.",
+        "SHARE",
+    ),
+    Option(
+        "alpha",
+        _number(0.0, 0.1, open_low=True),
+        "0.001",
+        "Design rate of false alarms of a whole session.",
+        "P",
+    ),
+    # Results.
+    Option("results", _path, ".ddtree", "Directory of the results.", "DIR"),
+    Option("strict", _flag, "false", "Undecided and tolerated findings fail too."),
+)
+"""In the order of `--help`."""
+
+BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the user asked for, parsed and with every default resolved."""
+
+    server: ServerKind
+    url: str | None
+    baseline_url: str | None
+    api_key: str | None = field(repr=False)
+    model: str | None
+    draft_model: str | None
+    server_args: tuple[str, ...]
+    spec_args: tuple[str, ...]
+    baseline_args: tuple[str, ...]
+    python: Path | None
+    sglang_src: Path | None
+    launch_prefix: tuple[str, ...]
+    stop_command: str | None
+    dialect: str | None
+    ssh: str | None
+    unit: str | None
+    start_timeout: float
+    budget: tuple[int | str, ...]
+    topk: tuple[int, ...]
+    window: tuple[int | None, ...]
+    block_size: tuple[int | None, ...]
+    context: tuple[int, ...]
+    concurrency: tuple[int, ...]
+    output: int
+    rounds: int
+    turnovers: int
+    seed: int
+    exactness_prompts: int
+    exactness_output: int
+    gap_factor: float
+    gap_min: float | None
+    share_factor: float
+    share_margin: float
+    alpha: float
+    results: Path
+    strict: bool
+
+
+_EMBEDDED: Mapping[str, Any] = {
+    "context": (60, 512, 2048),
+    "concurrency": (1, 4, 8),
+    "output": 64,
+    "turnovers": 1,
+    "exactness_prompts": 24,
+    "exactness_output": 64,
+}
+_REAL: Mapping[str, Any] = {
+    "context": (60, 1024, 4096, 8192),
+    "concurrency": (1, 8, 32, 64),
+    "output": 256,
+    "turnovers": 4,
+    "exactness_prompts": 64,
+    "exactness_output": 160,
+}
+_EMPTY_WHEN_UNSET = ("server_args", "spec_args", "baseline_args", "launch_prefix")
+
+
+def parse_value(option: Option, text: str, *, source: str) -> Any:
+    """The value of one option.
+
+    Raises:
+        OptionError: naming where the value came from, the value, and what is allowed.
+    """
+    try:
+        return option.parse(text)
+    except OptionError as error:
+        raise OptionError(f"{source}: {text!r}: {option.flag} {error}") from None
+
+
+def make_settings(given: Mapping[str, tuple[str, str]]) -> Settings:
+    """Settings from what was given: field -> (text, source); source says where it came from (`--ddtree-topk`, `ddtree_topk in ...`).
+
+    Raises:
+        OptionError: a value that its option does not take, or options that contradict each other.
+    """
+    values: dict[str, Any] = {}
+    for option in OPTIONS:
+        if option.field in given:
+            text, source = given[option.field]
+            values[option.field] = parse_value(option, text, source=source)
+        elif option.default is not None:
+            values[option.field] = option.parse(option.default)
+        else:
+            values[option.field] = None
+    for name in _EMPTY_WHEN_UNSET:
+        values[name] = values[name] or ()
+    if values["server"] is None:
+        values["server"] = "url" if values["url"] else "systemd" if values["unit"] else "reference"
+    defaults = _EMBEDDED if values["server"] == "reference" else _REAL
+    for name, default in defaults.items():
+        if values[name] is None:
+            values[name] = default
+    settings = Settings(**values)
+    _check_together(settings)
+    return settings
+
+
+def _check_together(settings: Settings) -> None:
+    def refuse(text: str) -> None:
+        raise OptionError(text)
+
+    if settings.server == "url" and not settings.url:
+        refuse("--ddtree-server url needs --ddtree-url URL, the address of the running server")
+    if settings.server != "url" and settings.url:
+        refuse(f"--ddtree-url {settings.url} contradicts --ddtree-server {settings.server}: give one of them")
+    if settings.baseline_url and settings.server != "url":
+        refuse("--ddtree-baseline-url goes with --ddtree-url: the other kinds start their own baseline")
+    if settings.server == "systemd" and not settings.unit:
+        refuse("--ddtree-server systemd needs --ddtree-unit NAME")
+    if settings.ssh and settings.server != "systemd":
+        refuse("--ddtree-ssh goes with --ddtree-server systemd and --ddtree-unit NAME")
+    if settings.server == "sglang":
+        for name in ("model", "draft_model"):
+            if getattr(settings, name) is None:
+                refuse(f"--ddtree-server sglang needs {BY_FIELD[name].flag} PATH")

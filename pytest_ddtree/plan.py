@@ -1,0 +1,24 @@
+"""What a selection of tests will need: which configs, which cells, and so what the baseline has to provide before it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pytest_ddtree.grid import CellKey, Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Derived from the selected tests alone; nothing is ever added to the selection."""
+
+    configs: frozenset[Config] = field(default_factory=frozenset)
+    """Configs that some selected test runs on."""
+    exactness: frozenset[Config] = field(default_factory=frozenset)
+    """Configs of which an exactness test is selected: their speed tests are skipped, not failed, when they are corrupt."""
+    cells: frozenset[CellKey] = field(default_factory=frozenset)
+    """Cells that some selected test measures."""
+
+    @property
+    def needs_baseline(self) -> bool:
+        """Whether answers of the non-speculative server are needed: to verify a config, or to print a speedup."""
+        return any(config.speculative for config in self.configs)

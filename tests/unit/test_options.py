@@ -1,0 +1,127 @@
+"""Every option: what it takes, what it refuses and in which words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ddtree.options import BY_FIELD, OPTIONS, OptionError, Settings, make_settings, parse_value
+
+
+def settings(**given: str) -> Settings:
+    return make_settings({name: (text, "command line") for name, text in given.items()})
+
+
+def test_the_defaults_are_those_of_the_embedded_server() -> None:
+    made = settings()
+    assert made.server == "reference"
+    assert (made.budget, made.topk, made.window, made.block_size) == ((8,), (4,), (None,), (None,))
+    assert (made.context, made.concurrency, made.output) == ((60, 512, 2048), (1, 4, 8), 64)
+
+
+def test_other_servers_have_defaults_for_real_models() -> None:
+    made = settings(url="http://127.0.0.1:30000/")
+    assert made.server == "url"
+    assert made.url == "http://127.0.0.1:30000"
+    assert (made.context, made.concurrency) == ((60, 1024, 4096, 8192), (1, 8, 32, 64))
+
+
+def test_lists_are_read_in_order() -> None:
+    made = settings(budget="chain,8,16", topk="4, 8", window="none,2048")
+    assert made.budget == ("chain", 8, 16)
+    assert made.topk == (4, 8)
+    assert made.window == (None, 2048)
+
+
+def test_server_arguments_are_split_as_a_shell_would() -> None:
+    assert settings(server_args="--a 1 --b 'x y'").server_args == ("--a", "1", "--b", "x y")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("budget", "0", "from 1 to 4096"),
+        ("budget", "", "is empty"),
+        ("budget", "8,,16", "empty item"),
+        ("budget", "8,8", "names 8 twice"),
+        ("budget", "eight", "chain"),
+        ("budget", "-3", "from 1"),
+        ("topk", "0", "from 1"),
+        ("topk", "4.5", "whole number"),
+        ("window", "0", "none"),
+        ("window", "all", "none"),
+        ("block_size", "1", "draft"),
+        ("context", "1k", "whole number"),
+        ("concurrency", "0", "from 1"),
+        ("output", "1", "from 2"),
+        ("alpha", "0", "excluded"),
+        ("alpha", "nan", "a number"),
+        ("gap_min", "small", "a number"),
+        ("start_timeout", "soon", "45m"),
+        ("start_timeout", "0s", "45m"),
+        ("server", "vllm", "reference"),
+        ("url", "localhost:30000", "http://"),
+        ("server_args", "--a 'x", "cannot be split"),
+        ("strict", "maybe", "true or false"),
+    ],
+)
+def test_a_wrong_value_names_source_option_value_and_what_is_allowed(
+    name: str, text: str, words: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_settings({name: (text, "the source")})
+    message = str(caught.value)
+    assert "the source" in message
+    assert BY_FIELD[name].flag in message
+    assert repr(text) in message
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    ("given_options", "words"),
+    [
+        ({"server": "url"}, "--ddtree-url"),
+        ({"server": "reference", "url": "http://a"}, "contradicts"),
+        ({"baseline_url": "http://a"}, "goes with --ddtree-url"),
+        ({"server": "systemd"}, "--ddtree-unit"),
+        ({"ssh": "host"}, "--ddtree-unit"),
+        ({"server": "sglang"}, "--ddtree-model"),
+        ({"server": "sglang", "model": "/m"}, "--ddtree-draft-model"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+def test_options_that_contradict_each_other_are_refused(given_options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        settings(**given_options)
+
+
+def test_names_are_unique_and_every_option_has_help() -> None:
+    assert len({option.flag for option in OPTIONS}) == len(OPTIONS)
+    assert all(len(option.help) > 15 for option in OPTIONS)
+    assert set(BY_FIELD) == set(Settings.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("option", [o for o in OPTIONS if o.default is not None], ids=lambda o: o.name)
+def test_every_default_is_a_value_that_the_option_takes(option) -> None:
+    parse_value(option, option.default, source="default")
+
+
+@given(st.lists(st.integers(1, 4096), min_size=1, max_size=6, unique=True))
+def test_budgets_come_back_as_given(values: list[int]) -> None:
+    assert settings(budget=",".join(map(str, values))).budget == tuple(values)
+
+
+@given(st.text(max_size=20))
+def test_whatever_is_typed_is_taken_or_refused_by_name(text: str) -> None:
+    for option in OPTIONS:
+        refusal = ""
+        try:
+            parse_value(option, text, source="here")
+        except OptionError as error:
+            refusal = str(error)
+        assert not refusal or option.flag in refusal
+
+
+def test_the_key_is_not_shown() -> None:
+    assert "s3cret" not in repr(settings(api_key="s3cret"))
