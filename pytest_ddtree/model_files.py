@@ -54,7 +54,8 @@ def check_grid(settings: Settings, configs: tuple[Config, ...], facts: ModelFact
         size = config.block_size or facts.block_size
         if facts.vocab_size is not None and config.topk is not None and config.topk > facts.vocab_size:
             raise OptionError(
-                f"{BY_FIELD['topk'].flag} {config.topk}: the model at {facts.target} has {facts.vocab_size} tokens, no more candidates exist"
+                f"{BY_FIELD['topk'].flag} {config.topk}: the model at {facts.target} has {facts.vocab_size} tokens, "
+                "no more candidates exist"
             )
         if config.window is not None and size is not None and config.window < size:
             raise OptionError(

@@ -162,6 +162,17 @@ def _path(text: str) -> Path:
     return Path(text).expanduser()
 
 
+def _paths(text: str) -> tuple[Path, ...]:
+    """One path a line: a repeated option is joined with newlines, and an ini value may have several lines."""
+    paths = tuple(_path(line.strip()) for line in text.splitlines() if line.strip())
+    if not paths:
+        raise OptionError("takes a path")
+    for path in paths:
+        if not path.exists():
+            raise OptionError(f"there is nothing at {path}")
+    return paths
+
+
 def _nonempty(text: str) -> str:
     if not text.strip():
         raise OptionError("is empty")
@@ -361,6 +372,60 @@ OPTIONS: tuple[Option, ...] = (
         "Design rate of false alarms of a whole session.",
         "P",
     ),
+    # The coding eval.
+    Option(
+        "problems",
+        _paths,
+        None,
+        "File or folder of coding problems (own JSONL or TOML, HumanEval(+), MBPP(+), LiveCodeBench); may be given more than once. "
+        "Default: the built-in 60.",
+        "PATH",
+        repeatable=True,
+    ),
+    Option(
+        "problem",
+        _list(_nonempty, "problem ids"),
+        None,
+        "Ids of the problems to solve; * and ? match.",
+        "LIST",
+    ),
+    Option("problem-limit", _whole(1), None, "Solve only the first N problems.", "N"),
+    Option(
+        "coding-output",
+        _whole(2),
+        None,
+        "Most tokens of an answer to a problem. Default: 640 on the embedded server, else 4096.",
+        "N",
+    ),
+    Option("coding-concurrency", _whole(1, 4096), "8", "Problems in flight.", "N"),
+    Option(
+        "thinking",
+        _one_of("on", "off", "default"),
+        "on",
+        "Whether the chat template enables thinking; `default` leaves it to the template.",
+        "on|off|default",
+    ),
+    Option(
+        "coding-alpha",
+        _number(0.0, 0.5, open_low=True),
+        "0.05",
+        "Level of the paired test over all problems.",
+        "P",
+    ),
+    Option(
+        "coding-margin",
+        _number(0.0, 0.99),
+        "0.02",
+        "Smallest net loss, as a share of the problems, that fails.",
+        "SHARE",
+    ),
+    Option(
+        "sandbox",
+        _one_of("strict", "off"),
+        "strict",
+        "Where answers run: `strict` needs the kernel's help and refuses without it; `off` runs a model's code as you.",
+        "strict|off",
+    ),
     # Results.
     Option("results", _path, ".ddtree", "Directory of the results.", "DIR"),
     Option("strict", _flag, "false", "Undecided and tolerated findings fail too."),
@@ -408,6 +473,15 @@ class Settings:
     share_factor: float
     share_margin: float
     alpha: float
+    problems: tuple[Path, ...]
+    problem: tuple[str, ...] | None
+    problem_limit: int | None
+    coding_output: int
+    coding_concurrency: int
+    thinking: Literal["on", "off", "default"]
+    coding_alpha: float
+    coding_margin: float
+    sandbox: Literal["strict", "off"]
     results: Path
     strict: bool
 
@@ -419,6 +493,7 @@ _EMBEDDED: Mapping[str, Any] = {
     "turnovers": 1,
     "exactness_prompts": 24,
     "exactness_output": 64,
+    "coding_output": 640,
 }
 _REAL: Mapping[str, Any] = {
     "context": (60, 1024, 4096, 8192),
@@ -427,8 +502,9 @@ _REAL: Mapping[str, Any] = {
     "turnovers": 4,
     "exactness_prompts": 64,
     "exactness_output": 160,
+    "coding_output": 4096,
 }
-_EMPTY_WHEN_UNSET = ("server_args", "spec_args", "baseline_args", "launch_prefix")
+_EMPTY_WHEN_UNSET = ("server_args", "spec_args", "baseline_args", "launch_prefix", "problems")
 
 
 def parse_value(option: Option, text: str, *, source: str) -> Any:
@@ -489,3 +565,15 @@ def _check_together(settings: Settings) -> None:
         for name in ("model", "draft_model"):
             if getattr(settings, name) is None:
                 refuse(f"--ddtree-server sglang needs {BY_FIELD[name].flag} PATH")
+
+
+def settings_json(settings: Settings) -> dict[str, Any]:
+    """The settings as plain values for stored results; the API key is left out, not masked."""
+    values = {name: getattr(settings, name) for name in Settings.__dataclass_fields__ if name != "api_key"}
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

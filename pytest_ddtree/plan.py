@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pytest_ddtree.grid import CellKey, Config
+
+if TYPE_CHECKING:
+    from pytest_ddtree.coding.problems import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +21,8 @@ class Plan:
     """Configs of which an exactness test is selected: their speed tests are skipped, not failed, when they are corrupt."""
     cells: frozenset[CellKey] = field(default_factory=frozenset)
     """Cells that some selected test measures."""
+    problems: tuple[Problem, ...] = ()
+    """Coding problems that some selected test solves, in the order of the tests."""
 
     @property
     def needs_baseline(self) -> bool:

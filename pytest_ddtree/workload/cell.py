@@ -1,0 +1,141 @@
+"""One cell from warm-up to decision: requests, rounds, self-check. It knows records and no server's flags."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from pytest_ddtree.client.records import Request, Sampling
+from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.workload.load import Generates, closed_loop, stagger_starts, warm_up
+from pytest_ddtree.workload.measure import CellMeasurement, bound, measure
+from pytest_ddtree.workload.rounds import Decision, SamplingRule, decide
+from pytest_ddtree.workload.selfcheck import ClientLimits
+from pytest_ddtree.workload.shape import JITTER, TURNOVERS, output_lengths, request_count
+
+
+class CellNotMeasured(Infrastructure):
+    """A cell gave no figure; the text says why."""
+
+
+class Measurable(Generates, Protocol):
+    """What measuring a cell needs of a client."""
+
+    async def flush_cache(self, timeout_s: float = 30.0) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSpec:
+    """What is measured: lengths in tokens, and how the load is shaped.
+
+    `jitter` 0 and `stagger` False give equal lengths that start together, as most other tools measure.
+    """
+
+    context: int
+    concurrency: int
+    output: int
+    temperature: float = 0.0
+    turnovers: int = TURNOVERS
+    jitter: float = JITTER
+    stagger: bool = True
+    seed: int = 0
+    flush: bool = True
+    """Whether the prefix cache is emptied before every round; False measures it as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """All rounds of a cell, and why there are no more."""
+
+    spec: CellSpec
+    rounds: tuple[CellMeasurement, ...]
+    decision: Decision
+    warm_up_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        return asdict(self) | {"decision": {**asdict(self.decision), "text": str(self.decision)}}
+
+
+MakeRequests = Callable[[int, Sequence[int]], Sequence[Request]]
+"""(number of the first prompt, output length of each) -> that many requests, distinct for distinct numbers."""
+
+
+def sampling_for(spec: CellSpec, output: int, *, seed: int) -> Sampling:
+    """Sampling of one measured request. EOS is ignored only as a guard: prompts are chosen to answer for longer."""
+    return Sampling(
+        max_new_tokens=output,
+        temperature=spec.temperature,
+        ignore_eos=True,
+        seed=seed if spec.temperature > 0 else None,
+    )
+
+
+async def measure_cell(
+    client: Measurable,
+    make: MakeRequests,
+    spec: CellSpec,
+    rule: SamplingRule,
+    *,
+    kernel_stamps: bool,
+    deadline_s: float | None = None,
+    limits: ClientLimits | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> CellResult:
+    """Warm up with distinct requests of the cell's shape, then run rounds until `rule` says stop.
+
+    Every round sends other prompts. Raises CellNotMeasured when a request fails, when the server does not count
+    tokens exactly, or when the client was the limit.
+    """
+    count = request_count(spec.concurrency, spec.turnovers)
+    lengths = output_lengths(count, spec.output, seed=spec.seed, jitter=spec.jitter)
+    began = time.monotonic()
+    warm = await warm_up(
+        client, make(0, lengths[: spec.concurrency]), concurrency=spec.concurrency, deadline_s=deadline_s
+    )
+    first = measure(warm)
+    _refuse_failures(first, "warm-up")
+    warm_up_s = time.monotonic() - began
+    service_s = first.latency.mean if first.latency else 0.0
+    starts = stagger_starts(spec.concurrency, service_s) if spec.stagger else ()
+    rounds: list[CellMeasurement] = []
+    decision = decide([], rule)
+    last_s = 0.0
+    while not decision.stop:
+        if spec.flush:
+            await client.flush_cache()
+        number = len(rounds)
+        round_began = time.monotonic()
+        load = await closed_loop(
+            client,
+            make(spec.concurrency + number * count, lengths),
+            concurrency=spec.concurrency,
+            starts_s=starts,
+            deadline_s=deadline_s,
+        )
+        cell = measure(load)
+        _refuse_failures(cell, f"round {number + 1}")
+        reason = bound(cell, kernel_stamps=kernel_stamps, limits=limits)
+        if reason is not None:
+            raise CellNotMeasured(reason)
+        rounds.append(cell)
+        last_s = time.monotonic() - round_began
+        elapsed_s = time.monotonic() - began
+        decision = decide([one.output_tok_s for one in rounds], rule, elapsed_s=elapsed_s, next_s=last_s)
+        progress(f"round {number + 1}: {cell.output_tok_s:.1f} tok/s; {decision}")
+    return CellResult(spec=spec, rounds=tuple(rounds), decision=decision, warm_up_s=warm_up_s)
+
+
+def _refuse_failures(cell: CellMeasurement, where: str) -> None:
+    if cell.ok < cell.requests:
+        kinds = ", ".join(f"{count} {outcome}" for outcome, count in cell.failures.items())
+        raise CellNotMeasured(
+            f"{where}: {cell.requests - cell.ok} of {cell.requests} requests failed ({kinds}); {cell.errors[0] if cell.errors else ''}"
+        )
+    if not cell.exact_counts:
+        raise CellNotMeasured(
+            f"{where}: the server does not say how many tokens a chunk holds, so rates would be estimates; "
+            "use --api generate, or a server that honours stream_options.continuous_usage_stats"
+        )

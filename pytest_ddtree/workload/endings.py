@@ -1,0 +1,88 @@
+"""What an answer does after its natural end: a model loops there, and a drafter loves loops."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pytest_ddtree.client.records import Record
+
+_TAIL = 64
+_TAIL_RATIO = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class EndingLimits:
+    """When a cell's answers are no longer natural text."""
+
+    after_end: float = 0.02
+    """The largest share of output tokens that may come after an end-of-sequence token."""
+    tail_ratio: float = _TAIL_RATIO
+    """An answer loops when the last 64 tokens have a smaller share of distinct 4-grams."""
+    looping: float = 0.0
+    """The largest share of answers that may loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endings:
+    """How natural the answers of a cell are."""
+
+    answers: int
+    tokens: int
+    tokens_after_end: int
+    looping: int
+    distinct_mean: float
+    """Mean over answers of the share of distinct 4-grams; 1.0 where nothing repeats."""
+    distinct_least: float
+
+    @property
+    def after_end_share(self) -> float:
+        return self.tokens_after_end / self.tokens if self.tokens else 0.0
+
+    def invalid(self, limits: EndingLimits | None = None) -> str | None:
+        """Why a cell with these answers says nothing about natural text; None where it does."""
+        limits = limits or EndingLimits()
+        if self.after_end_share > limits.after_end:
+            return (
+                f"{self.after_end_share:.1%} of the output tokens came after the natural end of their answer "
+                f"(at most {limits.after_end:.1%}): choose prompts with longer answers or a shorter output"
+            )
+        if self.answers and self.looping / self.answers > limits.looping:
+            return (
+                f"{self.looping} of {self.answers} answers end in a loop (fewer than {limits.tail_ratio:.0%} distinct "
+                "4-grams in their last 64 tokens), which flatters every drafter"
+            )
+        return None
+
+
+def endings(records: Sequence[Record], eos: Collection[int], limits: EndingLimits | None = None) -> Endings:
+    """How natural the answers that are `ok` and came with token ids are."""
+    limits = limits or EndingLimits()
+    answers = [record.output_ids for record in records if record.ok and record.output_ids]
+    ratios = [distinct_ratio(ids) for ids in answers]
+    return Endings(
+        answers=len(answers),
+        tokens=sum(map(len, answers)),
+        tokens_after_end=sum(tokens_after_end(ids, eos) for ids in answers),
+        looping=sum(loops(ids, limits.tail_ratio) for ids in answers),
+        distinct_mean=sum(ratios) / len(ratios) if ratios else 1.0,
+        distinct_least=min(ratios, default=1.0),
+    )
+
+
+def tokens_after_end(ids: Sequence[int], eos: Collection[int]) -> int:
+    """Tokens after the first end-of-sequence token."""
+    first = next((index for index, token in enumerate(ids) if token in eos), len(ids) - 1)
+    return max(0, len(ids) - first - 1)
+
+
+def distinct_ratio(ids: Sequence[int], n: int = 4) -> float:
+    """Distinct n-grams / n-grams; 1.0 where there is no n-gram."""
+    grams = [tuple(ids[start : start + n]) for start in range(len(ids) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else 1.0
+
+
+def loops(ids: Sequence[int], ratio: float = _TAIL_RATIO) -> bool:
+    """Whether the end of an answer repeats itself; answers under 32 tokens are too short to say."""
+    tail = ids[-_TAIL:]
+    return len(tail) >= _TAIL // 2 and distinct_ratio(tail) < ratio

@@ -1,0 +1,54 @@
+"""What NVML says about the GPUs of this machine; nothing where there is no NVML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_ddtree.workload.validity import GpuState
+
+# Names of the bits of nvmlDeviceGetCurrentClocksEventReasons that make a figure unfit for comparison.
+_REASONS = {
+    0x0000000000000008: "hardware slowdown",
+    0x0000000000000020: "software thermal slowdown",
+    0x0000000000000040: "hardware thermal slowdown",
+    0x0000000000000080: "hardware power brake",
+}
+
+
+def throttle_reasons(bits: int) -> tuple[str, ...]:
+    """The reasons in NVML's bit mask that matter."""
+    return tuple(name for bit, name in _REASONS.items() if bits & bit)
+
+
+def read_gpus() -> tuple[GpuState, ...]:
+    """The state of every GPU; empty without NVML or without a GPU."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no package, no driver, no device: there is nothing to watch
+        return ()
+    try:
+        return tuple(_read(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _read(nvml: Any, index: int) -> GpuState:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    name = nvml.nvmlDeviceGetName(handle)
+    try:
+        bits = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    except nvml.NVMLError:
+        bits = 0
+    try:
+        errors = nvml.nvmlDeviceGetTotalEccErrors(
+            handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        )
+    except nvml.NVMLError:
+        errors = None
+    return GpuState(
+        name=name if isinstance(name, str) else name.decode(),
+        throttle=throttle_reasons(bits),
+        uncorrected_ecc=errors,
+    )

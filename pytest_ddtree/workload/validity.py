@@ -1,0 +1,107 @@
+"""Whether a cell's figures mean what they say: what the server did meanwhile that a healthy one does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_ddtree.client.prometheus import Sample, total
+from pytest_ddtree.client.records import Record
+
+Metrics = Mapping[str, Sequence[Sample]]
+
+_DECODE = re.compile(r"Decode batch")
+_QUEUE = re.compile(r"#queue-req:\s*(\d+)")
+_GRAPH_OFF = re.compile(r"cuda graph:\s*False")
+_KERNEL_LOG = re.compile(r"NVRM: Xid[^\n]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """What NVML says about one GPU."""
+
+    name: str
+    throttle: tuple[str, ...] = ()
+    """Reasons for which it runs below its clocks, power cap and idleness excepted."""
+    uncorrected_ecc: int | None = None
+
+
+def invalid_reasons(
+    *,
+    records: Sequence[Record] = (),
+    before: Metrics | None = None,
+    after: Metrics | None = None,
+    log: str = "",
+    on_gpu: bool = False,
+    gpus_before: Sequence[GpuState] = (),
+    gpus_after: Sequence[GpuState] = (),
+) -> tuple[str, ...]:
+    """Why the cell must not be published, in words; empty where nothing speaks against it.
+
+    `before` and `after` are the server's metrics around the measured window, `log` what the server logged in it.
+    `on_gpu`: a decode batch without a CUDA graph is a fault (an engine that has none logs False all the time).
+    """
+    return tuple(
+        reason
+        for reason in (
+            _retractions(records, before, after),
+            _queue(log),
+            _graphs(log) if on_gpu else None,
+            *_gpus(gpus_before, gpus_after, log),
+        )
+        if reason is not None
+    )
+
+
+def _retractions(records: Sequence[Record], before: Metrics | None, after: Metrics | None) -> str | None:
+    counted = sum(value for record in records if isinstance(value := record.meta.get("num_retractions"), int))
+    if not counted and before is not None and after is not None:
+        counted = int(_delta(before, after, "sglang:num_retracted_reqs"))
+    if counted <= 0:
+        return None
+    return f"{counted} retractions: the KV cache was full, and requests were computed twice"
+
+
+def _queue(log: str) -> str | None:
+    waiting = [
+        int(match[1])
+        for line in log.splitlines()
+        if _DECODE.search(line)
+        for match in [_QUEUE.search(line)]
+        if match
+    ]
+    most = max(waiting, default=0)
+    if not most:
+        return None
+    return (
+        f"up to {most} requests waited while a batch was decoded: the server did not run all of them at once"
+    )
+
+
+def _graphs(log: str) -> str | None:
+    lines = [line for line in log.splitlines() if _DECODE.search(line) and _GRAPH_OFF.search(line)]
+    return (
+        f"{len(lines)} log lines say `cuda graph: False`: the engine fell back to eager decoding"
+        if lines
+        else None
+    )
+
+
+def _gpus(before: Sequence[GpuState], after: Sequence[GpuState], log: str) -> list[str]:
+    reasons = [f"the driver reported: {line}" for line in _KERNEL_LOG.findall(log)[:1]]
+    for index, gpu in enumerate(after):
+        if gpu.throttle:
+            reasons.append(f"GPU {index} ({gpu.name}) was throttled: {', '.join(gpu.throttle)}")
+        earlier = before[index].uncorrected_ecc if index < len(before) else None
+        if gpu.uncorrected_ecc is not None and earlier is not None and gpu.uncorrected_ecc > earlier:
+            reasons.append(
+                f"GPU {index} ({gpu.name}) had {gpu.uncorrected_ecc - earlier} uncorrected ECC errors"
+            )
+    return reasons
+
+
+def _delta(before: Metrics, after: Metrics, name: str) -> float:
+    earlier = total({key: list(value) for key, value in before.items()}, name)
+    later = total({key: list(value) for key, value in after.items()}, name)
+    return 0.0 if earlier is None or later is None else later - earlier

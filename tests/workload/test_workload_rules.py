@@ -1,0 +1,236 @@
+"""Rules of a cell: lengths, endings, rounds, validity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pytest_ddtree.client.prometheus import parse_metrics
+from pytest_ddtree.workload.endings import EndingLimits, distinct_ratio, endings, loops, tokens_after_end
+from pytest_ddtree.workload.gpu import read_gpus, throttle_reasons
+from pytest_ddtree.workload.rounds import SamplingRule, decide, rate_interval
+from pytest_ddtree.workload.shape import infeasible, longest_output, output_lengths, request_count
+from pytest_ddtree.workload.validity import GpuState, invalid_reasons
+
+EOS = {2}
+
+
+@given(st.integers(1, 200), st.integers(1, 4096), st.integers(0, 100), st.floats(0, 0.5))
+def test_lengths_are_spread_around_the_one_asked_for(
+    count: int, output: int, seed: int, jitter: float
+) -> None:
+    lengths = output_lengths(count, output, seed=seed, jitter=jitter)
+    assert len(lengths) == count
+    assert lengths == output_lengths(count, output, seed=seed, jitter=jitter)
+    assert sorted(lengths) == sorted(output_lengths(count, output, seed=seed + 1, jitter=jitter))
+    assert all(
+        max(1, math.floor(output * (1 - jitter))) <= length <= longest_output(output, jitter)
+        for length in lengths
+    )
+    # Rounding moves each length by at most a half; lengths under one are lifted to it.
+    assert abs(sum(lengths) - count * output) <= count / 2 + count * (output * (1 - jitter) < 1)
+
+
+def test_lengths_without_jitter_are_equal() -> None:
+    assert set(output_lengths(16, 64, seed=0, jitter=0.0)) == {64}
+
+
+def test_lengths_that_are_jittered_differ() -> None:
+    assert len(set(output_lengths(16, 64, seed=0))) == 16
+
+
+def test_a_round_turns_every_stream_over_four_times() -> None:
+    assert request_count(32) == 128
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "pool", "limit", "says"),
+    [
+        (64, 100_000, None, "64 x \\(1024 \\+ 256\\) = 81920"),
+        (64, 81_920, None, None),
+        (64, None, None, None),
+        (1, None, 1279, "limit of 1279"),
+        (1, None, 1280, None),
+    ],
+)
+def test_what_does_not_fit_the_server_is_infeasible(
+    concurrency: int, pool: int | None, limit: int | None, says: str | None
+) -> None:
+    pool = 81_919 if says and limit is None else pool
+    reason = infeasible(
+        concurrency=concurrency, context=1024, output=256, max_total_tokens=pool, max_request_tokens=limit
+    )
+    if says is None:
+        assert reason is None
+    else:
+        import re
+
+        assert reason is not None
+        assert re.search(says, reason)
+
+
+@pytest.mark.parametrize(
+    ("ids", "after"), [([], 0), ([5, 6], 0), ([5, 2], 0), ([2, 5, 6], 2), ([5, 2, 2, 7], 2)]
+)
+def test_tokens_after_the_natural_end_are_counted(ids: list[int], after: int) -> None:
+    assert tokens_after_end(ids, EOS) == after
+
+
+def test_distinct_4_grams() -> None:
+    assert distinct_ratio([1, 2, 3]) == 1.0
+    assert distinct_ratio(range(100)) == 1.0
+    assert distinct_ratio([7] * 103) == pytest.approx(1 / 100)
+
+
+def test_a_loop_at_the_end_is_found_behind_a_long_natural_beginning() -> None:
+    natural = list(range(1000))
+    assert not loops(natural)
+    assert loops(natural + [1, 2, 3] * 22)
+    assert not loops([7] * 31)
+
+
+def test_answers_behind_their_end_make_the_cell_invalid(record: Any) -> None:
+    clean = record([(1, 100)], ids=range(10, 110))
+    after = record([(1, 100)], ids=[*range(10, 105), 2, *range(200, 204)])
+    assert endings([clean], EOS).invalid() is None
+    assert endings([clean, after], EOS).after_end_share == pytest.approx(0.02)
+    assert endings([clean, after], EOS).invalid() is None
+    assert "natural end" in (endings([after], EOS).invalid() or "")
+    assert endings([after], EOS).invalid(EndingLimits(after_end=0.1)) is None
+
+
+def test_answers_that_loop_make_the_cell_invalid(record: Any) -> None:
+    clean, looping = record([(1, 100)], ids=range(10, 110)), record([(1, 100)], ids=[5, 6] * 50)
+    found = endings([clean, looping], EOS)
+    assert (found.looping, found.distinct_least < 0.1) == (1, True)
+    assert "loop" in (found.invalid() or "")
+    assert found.invalid(EndingLimits(looping=0.5)) is None
+
+
+def test_failed_answers_say_nothing_about_endings(record: Any) -> None:
+    assert endings([record([(1, 100)], ids=[5] * 100, outcome="cut")], EOS).answers == 0
+
+
+def test_an_interval_is_students() -> None:
+    rates = [100.0, 110.0, 90.0, 105.0]
+    interval = rate_interval(rates)
+    assert interval is not None
+    logs = np.log(rates)
+    low, high = stats.t.interval(0.95, 3, loc=logs.mean(), scale=stats.sem(logs))
+    assert (interval.low, interval.high) == (pytest.approx(math.exp(low)), pytest.approx(math.exp(high)))
+    assert interval.centre == pytest.approx(stats.gmean(rates))
+
+
+@pytest.mark.parametrize(
+    ("rates", "elapsed", "verdict"),
+    [
+        pytest.param([], 0.0, "more", id="nothing-yet"),
+        pytest.param([100.0, 100.1, 100.05], 0.0, "more", id="fewer-than-the-least"),
+        pytest.param([100.0, 100.1, 100.05, 99.95], 0.0, "precise", id="precise"),
+        pytest.param([100.0, 120.0, 80.0, 110.0], 0.0, "more", id="too-wide"),
+        pytest.param([100.0, 120.0] * 4, 0.0, "max_rounds", id="cap-of-rounds"),
+        pytest.param([100.0, 120.0], 55.0, "max_seconds", id="cap-of-time"),
+        pytest.param([], 99.0, "more", id="one-round-whatever-it-takes"),
+    ],
+)
+def test_rounds_go_on_until_precise_or_capped(rates: list[float], elapsed: float, verdict: str) -> None:
+    rule = SamplingRule(precision=0.02, max_rounds=8, max_seconds=60.0)
+    decision = decide(rates, rule, elapsed_s=elapsed, next_s=10.0)
+    assert decision.verdict == verdict
+    assert decision.stop == (verdict != "more")
+    assert str(decision)
+
+
+def test_a_round_without_a_rate_is_refused() -> None:
+    with pytest.raises(ValueError, match="failure"):
+        rate_interval([100.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "options", [{"precision": 0.0}, {"min_rounds": 1}, {"min_rounds": 9, "max_rounds": 8}]
+)
+def test_a_rule_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"precision|rounds"):
+        SamplingRule(**options)
+
+
+def covering(sd: float, rule: SamplingRule, sessions: int, rng: np.random.Generator) -> float:
+    """The share of simulated cells whose final interval holds the true rate."""
+    hits = 0
+    for _ in range(sessions):
+        rates: list[float] = []
+        while not (decision := decide(rates, rule)).stop:
+            rates.append(100.0 * math.exp(rng.normal(0.0, sd)))
+        assert decision.interval is not None
+        hits += decision.interval.low <= 100.0 <= decision.interval.high
+    return hits / sessions
+
+
+def test_stopping_early_costs_the_interval_a_known_part_of_its_coverage() -> None:
+    rng = np.random.default_rng(7)
+    # A cell that stops when it looks precise is over-confident where noise and precision are of one size.
+    assert covering(0.004, SamplingRule(), 400, rng) > 0.92
+    assert covering(0.02, SamplingRule(), 400, rng) > 0.85
+
+
+LOG = """
+[12:00:00] Prefill batch, #new-seq: 1, #queue-req: 5
+[12:00:01] Decode batch, #running-req: 8, cuda graph: True, #queue-req: 0
+"""
+
+
+def test_a_healthy_window_has_no_reason(record: Any) -> None:
+    metrics = parse_metrics("sglang:num_retracted_reqs{} 0.0\n")
+    healthy = record([(1, 1)], num_retractions=0)
+    gpu = GpuState(name="H200", uncorrected_ecc=3)
+    assert (
+        invalid_reasons(
+            records=[healthy],
+            before=metrics,
+            after=metrics,
+            log=LOG,
+            on_gpu=True,
+            gpus_before=[gpu],
+            gpus_after=[gpu],
+        )
+        == ()
+    )
+
+
+def test_every_sign_of_an_unhealthy_window_is_a_reason(record: Any) -> None:
+    before = parse_metrics('sglang:num_retracted_reqs{rank="0"} 0.0\n')
+    after = parse_metrics('sglang:num_retracted_reqs{rank="0"} 2.0\n')
+    line = "[12:00:02] Decode batch, #running-req: 8, cuda graph: False, #queue-req: 3\n"
+    gpu = GpuState(name="H200", uncorrected_ecc=3)
+    later = GpuState(name="H200", throttle=("hardware slowdown",), uncorrected_ecc=4)
+    reasons = {
+        "retractions": invalid_reasons(records=[record([(1, 1)], num_retractions=1)]),
+        "2 retractions": invalid_reasons(before=before, after=after),
+        "up to 3 requests waited": invalid_reasons(log=LOG + line),
+        "cuda graph: False": invalid_reasons(log=line.replace("#queue-req: 3", "#queue-req: 0"), on_gpu=True),
+        "Xid": invalid_reasons(log="NVRM: Xid (PCI:0000:01): 79, GPU has fallen off the bus."),
+        "hardware slowdown": invalid_reasons(gpus_before=[gpu], gpus_after=[later])[:1],
+        "uncorrected ECC": invalid_reasons(gpus_before=[gpu], gpus_after=[later])[1:],
+    }
+    for says, found in reasons.items():
+        assert len(found) == 1, says
+        assert says in found[0]
+
+
+def test_an_engine_without_graphs_is_not_blamed_for_them() -> None:
+    assert invalid_reasons(log="Decode batch, cuda graph: False, #queue-req: 0", on_gpu=False) == ()
+
+
+def test_only_throttling_that_slows_counts() -> None:
+    assert throttle_reasons(0x1 | 0x2 | 0x4) == ()
+    assert throttle_reasons(0x8 | 0x40) == ("hardware slowdown", "hardware thermal slowdown")
+
+
+def test_gpus_can_be_asked_for_on_any_machine() -> None:
+    assert all(isinstance(gpu, GpuState) for gpu in read_gpus())
