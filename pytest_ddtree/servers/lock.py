@@ -1,0 +1,149 @@
+"""One run a GPU: a file lock per device that lives as long as the supervisor does."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from pytest_ddtree.servers import proc
+from pytest_ddtree.servers.errors import GpuBusy
+
+LOCK_DIR: Final = "PYTEST_DDTREE_LOCK_DIR"
+"""Environment variable that moves the lock folder; all users of a host must share one."""
+
+_NEWS_S = 15.0
+
+
+def lock_dir() -> Path:
+    """The folder that all users of this host share, created on demand."""
+    configured = os.environ.get(LOCK_DIR)
+    path = Path(configured) if configured else Path(tempfile.gettempdir()) / "pytest-ddtree-locks"
+    if not path.is_dir():
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
+            path.chmod(0o1777)
+    return path
+
+
+class HostLocks:
+    """Locks of several names, taken in sorted order so that two runs cannot wait for each other in a circle."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        timeout_s: float,
+        progress: Callable[[str], None],
+        closing: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wait for all locks. Raises GpuBusy, which names the holder, when the time is over."""
+        self._files: list[int] = []
+        deadline = time.monotonic() + timeout_s
+        try:
+            for name in sorted(set(names)):
+                self._files.append(_take(name, deadline, timeout_s, progress, closing))
+        except BaseException:
+            self.release()
+            raise
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Open files that carry the locks; a process that inherits them keeps the locks alive."""
+        return tuple(self._files)
+
+    def release(self) -> None:
+        """Give up this process's share; the locks are free once every process that inherited them has ended."""
+        while self._files:
+            with contextlib.suppress(OSError):
+                os.close(self._files.pop())
+
+
+def holder(name: str) -> str | None:
+    """Who holds a lock now, in words; None when it is free or was never taken."""
+    try:
+        descriptor = os.open(_path(name), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _path(name: str) -> Path:
+    return lock_dir() / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.lock"
+
+
+def _take(
+    name: str, deadline: float, timeout_s: float, progress: Callable[[str], None], closing: Callable[[], bool]
+) -> int:
+    path = _path(name)
+    descriptor = _open(path)
+    last_news: float | None = None
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            now = time.monotonic()
+            if now >= deadline or closing():
+                holder = _holder(descriptor)
+                os.close(descriptor)
+                raise GpuBusy(
+                    f"GPU {name} is in use by another run, and was still after {timeout_s:g} s",
+                    why=f"the lock {path} is held by {holder}",
+                    hint="wait for it, choose other GPUs, or, if its pytest is gone, `pytest-ddtree reap`",
+                ) from None
+            if last_news is None or now - last_news > _NEWS_S:
+                progress(f"waiting for GPU {name}: in use by {_holder(descriptor)}")
+                last_news = now
+            time.sleep(0.1)
+    me = proc.read(os.getpid())
+    note = {
+        "pid": os.getpid(),
+        "start": me.start if me else 0,
+        "user": _user(),
+        "since": time.strftime("%F %T"),
+        "cwd": os.getcwd(),
+    }
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+    return descriptor
+
+
+def _open(path: Path) -> int:
+    # A file of another user in a sticky folder must be opened without O_CREAT (fs.protected_regular).
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    with contextlib.suppress(OSError):
+        os.fchmod(descriptor, 0o666)
+    return descriptor
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        note = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {note['pid']} of {note['user']} in {note['cwd']}, since {note['since']} ({proc.command(note['pid'])[:120]})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a process that left no name"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return str(os.getuid())

@@ -1,0 +1,72 @@
+"""Free ports, held until the server takes them, and who holds one that is not free."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+from pytest_ddtree.servers import proc
+
+
+class PortHold:
+    """A port that is bound but not listening, so that nobody else gets it while a model loads for minutes.
+
+    Both this socket and the server's set SO_REUSEADDR, hence the server's bind and listen succeed beside it (Linux).
+    Port 0 takes a free one. Raises OSError if the port is taken.
+    """
+
+    def __init__(self, host: str, port: int = 0) -> None:
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self.port: int = self._socket.getsockname()[1]
+            if listening(host, self.port):
+                raise OSError(f"port {port} is in use")
+        except OSError:
+            self._socket.close()
+            raise
+
+    def release(self) -> None:
+        """Give the port up; the server has it now, or nobody needs it."""
+        self._socket.close()
+
+
+def listening(host: str, port: int) -> bool:
+    """Whether something accepts connections there."""
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def holder(port: int) -> str | None:
+    """`pid (command)` of the process that listens on a TCP port, None if it may not be seen."""
+    inodes = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError), open(path) as file:
+            next(file)
+            for line in file:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    inodes.add(f"socket:[{fields[9]}]")
+    for pid in filter(str.isdigit, os.listdir("/proc")) if inodes else ():
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                if os.readlink(f"/proc/{pid}/fd/{fd}") in inodes:
+                    return f"{pid} ({proc.command(int(pid))})"
+    return None

@@ -1,0 +1,255 @@
+"""When a server is ready: alive, healthy, ours, able to generate, and its effective config readable. One deadline for all of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ddtree.dialects.base import Dialect
+from pytest_ddtree.dialects.effective import UNKNOWN, EffectiveConfig
+from pytest_ddtree.servers import idle, logs
+from pytest_ddtree.servers.errors import (
+    DiedDuringStart,
+    ForeignServer,
+    PoolClosed,
+    PortInUse,
+    StartFailed,
+    StartTimeout,
+)
+from pytest_ddtree.servers.handle import describe_exit
+from pytest_ddtree.servers.http import Answer, Http, Unreachable
+from pytest_ddtree.servers.idle import Load
+
+_CHECK_PROMPT = "def add(a, b):\n"
+_CHECK_TOKENS = 4
+_PROGRESS_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What is being waited for. `served_name` proves that the server is ours; None for one that somebody else runs."""
+
+    title: str
+    url: str
+    dialect: Callable[[Mapping[str, Any]], Dialect]
+    """From `/server_info` to the dialect: a foreign server shows its own only when it answers."""
+    deadline: float
+    """On the clock of `time.monotonic`."""
+    budget_s: float
+    """The whole deadline in seconds, for the text of the error."""
+    served_name: str | None = None
+    log_path: Path | None = None
+    api_key: str | None = None
+    patient: bool = False
+    """Whether another server may answer at first (the old process of a unit that is being restarted)."""
+    refresh_log: Callable[[], None] = lambda: None
+    """Brings the log up to date before it is read, where it is written elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What was read from a server that is ready."""
+
+    info: Mapping[str, Any]
+    effective: EffectiveConfig
+    idle: Load
+    dialect: Dialect
+
+
+def wait_ready(
+    what: Expectation,
+    *,
+    exit_code: Callable[[float], int | None],
+    closing: Callable[[], bool],
+    progress: Callable[[str], None],
+    on_listening: Callable[[], None] = lambda: None,
+) -> Ready:
+    """Wait until the server is ready. `exit_code(seconds)` waits that long for its end and is also the pause between two tries.
+
+    Raises DiedDuringStart, PortInUse, StartTimeout, ForeignServer, StartFailed or PoolClosed, each with the log's end.
+    """
+    listening = False
+    seen: str | None = None
+    last_news = time.monotonic()
+    state = "nothing listens yet"
+    pause = 0.02
+    with Http(what.url, api_key=what.api_key) as http:
+        while True:
+            code = exit_code(pause)
+            if code is not None:
+                raise _died(what, code)
+            if closing():
+                raise PoolClosed(f"{what.title}: the start was broken off", log_path=what.log_path)
+            left = what.deadline - time.monotonic()
+            if left <= 0:
+                raise _timeout(what, state)
+            try:
+                health = http.get("/health", timeout_s=max(0.1, min(30.0, left)))
+            except Unreachable as error:
+                state = f"/health: {error}"
+            else:
+                if not listening:
+                    listening = True
+                    on_listening()
+                if health.ok:
+                    stranger = _stranger(what, http, left) if what.patient else None
+                    if stranger is None:
+                        break
+                    state = f"/health answers 200, but from a server that serves {stranger!r}"
+                elif health.status in {401, 403}:
+                    raise _failed(
+                        what,
+                        f"/health answers {health.status}",
+                        hint="give the server's key with --ddtree-api-key",
+                    )
+                else:
+                    state = f"/health answers {health.status}"
+            now = time.monotonic()
+            text = _phase(what, listening)
+            if text != seen or now - last_news > _PROGRESS_S:
+                progress(f"{what.title}: {text}, {what.budget_s - left:.0f} s")
+                seen, last_news = text, now
+            # Quick servers are noticed quickly; a big model is not asked twice a second for half an hour.
+            pause = min(1.0, max(0.02, (what.budget_s - left) * 0.05))
+        return _prove(what, http, exit_code)
+
+
+def _prove(what: Expectation, http: Http, exit_code: Callable[[float], int | None]) -> Ready:
+    def left() -> float:
+        return max(0.1, what.deadline - time.monotonic())
+
+    try:
+        info = _info(what, http, left())
+        _identity(what, http, info, left())
+        answer = http.post(
+            "/generate",
+            {"text": _CHECK_PROMPT, "sampling_params": {"max_new_tokens": _CHECK_TOKENS, "temperature": 0.0}},
+            timeout_s=left(),
+        )
+        _check_generation(what, answer)
+        idle.flush(http)
+        info = _info(what, http, left())
+        load = idle.read(http, info)
+    except Unreachable as error:
+        code = exit_code(1.0)
+        if code is not None:
+            raise _died(what, code) from error
+        if time.monotonic() >= what.deadline:
+            raise _timeout(what, f"healthy, but the checked generation did not come: {error}") from error
+        raise _failed(what, f"healthy, then unreachable: {error}") from error
+    code = exit_code(0.0)
+    if code is not None:
+        # Healthy, answering, but our own process is gone: somebody else's server is on this port.
+        raise _died(what, code)
+    what.refresh_log()
+    dialect = what.dialect(info)
+    effective = dialect.effective(info, logs.body(what.log_path))
+    if effective.algorithm is UNKNOWN:
+        raise _failed(
+            what,
+            "/server_info does not say which speculative algorithm runs, so the config in force cannot be read",
+            hint="choose the dialect of this build with --ddtree-dialect",
+        )
+    return Ready(info, effective, load, dialect)
+
+
+def _info(what: Expectation, http: Http, left: float) -> Mapping[str, Any]:
+    for path in ("/server_info", "/get_server_info"):
+        answer = http.get(path, timeout_s=left)
+        if answer.ok and isinstance(answer.json, dict):
+            return answer.json
+        if answer.status != 404:
+            break
+    raise _failed(
+        what,
+        f"/server_info answers {answer.status}: {answer.text[:200]}",
+        hint="is this an SGLang server of 0.5.11 or later?",
+    )
+
+
+def _identity(what: Expectation, http: Http, info: Mapping[str, Any], left: float) -> None:
+    if what.served_name is None:
+        return
+    name = _served_name(http, info, left)
+    if name != what.served_name:
+        raise ForeignServer(
+            f"{what.title}: the server at {what.url} is not the one that was started",
+            why=f"it serves {name!r}, ours serves {what.served_name!r}",
+            hint="another server took the port: stop it, or leave the choice of the port to the pool",
+            log_path=what.log_path,
+            log_tail=logs.tail(logs.read(what.log_path)),
+        )
+
+
+def _served_name(http: Http, info: Mapping[str, Any], left: float) -> object:
+    name = info.get("served_model_name")
+    return name if name is not None else http.get("/model_info", timeout_s=left).field("served_model_name")
+
+
+def _stranger(what: Expectation, http: Http, left: float) -> object | None:
+    """The name that another server than ours serves under, None when it is ours."""
+    try:
+        name = _served_name(http, _info(what, http, left), left)
+    except Unreachable:
+        return "nothing any more"
+    return None if name == what.served_name else name
+
+
+def _check_generation(what: Expectation, answer: Answer) -> None:
+    ids, meta = answer.field("output_ids"), answer.field("meta_info")
+    count = meta.get("completion_tokens") if isinstance(meta, dict) else None
+    if not answer.ok:
+        raise _failed(what, f"the checked generation answers {answer.status}: {answer.text[:300]}")
+    if not isinstance(ids, list) or not ids or len(ids) > _CHECK_TOKENS or count != len(ids):
+        raise _failed(
+            what,
+            f"the checked generation is wrong: asked {_CHECK_TOKENS} tokens at temperature 0, got "
+            f"{len(ids) if isinstance(ids, list) else 'no'} ids and completion_tokens={count}",
+        )
+
+
+def _phase(what: Expectation, listening: bool) -> str:
+    found = logs.phase(logs.read(what.log_path, 1 << 17)) if what.log_path else None
+    return found or ("warming up" if listening else "starting")
+
+
+def _died(what: Expectation, code: int) -> StartFailed:
+    what.refresh_log()
+    text = logs.read(what.log_path)
+    cause = logs.classify(text)
+    kind = PortInUse if cause is not None and cause.name == "port in use" else DiedDuringStart
+    label = f" ({cause.name})" if cause else ""
+    return kind(
+        f"{what.title} ended before it was ready: {describe_exit(code)}{label}",
+        why=logs.root_cause(text),
+        hint=cause.hint if cause else None,
+        log_path=what.log_path,
+        log_tail=logs.tail(text),
+    )
+
+
+def _timeout(what: Expectation, state: str) -> StartTimeout:
+    what.refresh_log()
+    text = logs.read(what.log_path)
+    cause = logs.classify(text)
+    phase = logs.phase(text)
+    return StartTimeout(
+        f"{what.title} was not ready within {what.budget_s:g} s; last state: {state}{f'; {phase}' if phase else ''}",
+        why=logs.root_cause(text) if cause else None,
+        hint=cause.hint if cause else "raise --ddtree-start-timeout if the model needs longer to load",
+        log_path=what.log_path,
+        log_tail=logs.tail(text),
+    )
+
+
+def _failed(what: Expectation, why: str, *, hint: str | None = None) -> StartFailed:
+    return StartFailed(
+        f"{what.title} is not usable",
+        why=why,
+        hint=hint,
+        log_path=what.log_path,
+        log_tail=logs.tail(logs.read(what.log_path)),
+    )

@@ -1,0 +1,102 @@
+"""A server that somebody else runs: no life cycle, but the same proof of what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_ddtree.dialects import faked, registry
+from pytest_ddtree.dialects.base import Dialect, LaunchRequest
+from pytest_ddtree.grid import Config
+from pytest_ddtree.servers import chosen
+from pytest_ddtree.servers.backend import Order
+from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer
+from pytest_ddtree.servers.handle import Running
+from pytest_ddtree.servers.readiness import Expectation, wait_ready
+from pytest_ddtree.servers.settings import ServerSettings
+
+_WAIT_S = 60.0
+"""A server that is said to run is given this long to answer."""
+
+
+class UrlBackend:
+    """One speculative server and perhaps a baseline, by their URLs. Nothing is started or stopped."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """Raises ConfigNotSupported for a dialect that does not exist."""
+        self._settings = settings
+        self._named = chosen.dialect(settings)
+
+    def same_flags(self, config: Config) -> bool:
+        del config
+        return True
+
+    def start(self, order: Order) -> Running:
+        settings = self._settings
+        url = settings.url if order.config.speculative else settings.baseline_url
+        if url is None:
+            option = "--ddtree-url" if order.config.speculative else "--ddtree-baseline-url"
+            raise ConfigNotSupported(
+                f"there is no server for {order.config.id}", hint=f"give its address with {option}"
+            )
+        ready = wait_ready(
+            Expectation(
+                title=f"server {order.config.id} at {url}",
+                url=url,
+                dialect=self._dialect,
+                deadline=min(order.deadline, order.deadline - order.budget_s + _WAIT_S),
+                budget_s=min(order.budget_s, _WAIT_S),
+                api_key=settings.api_key,
+            ),
+            exit_code=_never,
+            closing=order.closing,
+            progress=order.progress,
+        )
+        if signs := faked.after_start(ready.info):
+            raise FakedServer(f"the server at {url} is not judged", why="; ".join(signs))
+        request = LaunchRequest(
+            model=settings.model or "",
+            block_size=settings.block_size or _block_size(order.config, ready.effective.block_size),
+        )
+        asked = ready.dialect.asked(order.config, request)
+        # Conditions that nobody asked of a foreign server are not held against it; the knobs of the config are.
+        knobs = {name: reading for name, reading in asked.readings.items() if name in _KNOBS}
+        return Running(
+            launch=order.launch,
+            url=url.rstrip("/"),
+            start_no=order.number,
+            asked=type(asked)(knobs),
+            effective=ready.effective,
+            info=ready.info,
+            exit_code=lambda: None,
+            warnings=ready.effective.warnings,
+            idle=ready.idle,
+        )
+
+    def stop(self, running: Running) -> None:
+        del running
+
+    def alarm(self) -> None:
+        """Nothing of ours runs."""
+
+    def close(self) -> list[str]:
+        return []
+
+    def _dialect(self, info: Mapping[str, Any]) -> Dialect:
+        return self._named or registry.of_server(info)
+
+
+_KNOBS = frozenset({"algorithm", "block_size", "budget", "verify_width", "topk", "window", "compact_cache"})
+
+
+def _block_size(config: Config, seen: object) -> int | None:
+    if config.block_size is not None:
+        return config.block_size
+    return seen if isinstance(seen, int) else None
+
+
+def _never(seconds: float) -> None:
+    """A foreign server has no exit code; this is only the pause between two tries."""
+    import time
+
+    time.sleep(seconds)

@@ -1,0 +1,74 @@
+"""Everything that the pool must know to bring servers up; built once by the plugin's options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+ServerKind = Literal["reference", "sglang", "systemd", "url"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How servers are brought up. Argument lists are split already; times are seconds; token counts are tokens."""
+
+    kind: ServerKind
+    run_dir: Path
+    """Logs go to `run_dir/logs/<config id>-<n>.log`."""
+    model: str | None = None
+    """None: the embedded server's own weights."""
+    draft_model: str | None = None
+    server_args: tuple[str, ...] = ()
+    """For every server, baseline included."""
+    spec_args: tuple[str, ...] = ()
+    """For speculative servers only."""
+    baseline_args: tuple[str, ...] = ()
+    """For the baseline only."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of every server."""
+    python: str | None = None
+    """The interpreter that has SGLang (None: the one that runs now)."""
+    sglang_src: Path | None = None
+    """A checkout that is put first on PYTHONPATH."""
+    launch_prefix: tuple[str, ...] = ()
+    """What the command line begins with: `numactl ...`, `docker run ... image`, `srun ...`."""
+    stop_command: tuple[str, ...] = ()
+    """Stops what an unknown launcher started; `{name}` is replaced with the launch id."""
+    dialect: str | None = None
+    """A dialect's name or the path of a custom one in TOML; None: probed."""
+    url: str | None = None
+    baseline_url: str | None = None
+    ssh: str | None = None
+    unit: str | None = None
+    baseline_unit: str | None = None
+    sudo: bool = False
+    start_timeout_s: float = 1800.0
+    stop_timeout_s: float = 30.0
+    lock_timeout_s: float = 600.0
+    """How long to wait for another run on the same GPU."""
+    lock_name: str | None = None
+    """A lock of this name is held beside those of the GPUs: runs on one CPU that must not measure at the same time."""
+    api_key: str | None = None
+    gpus: tuple[str, ...] | None = None
+    """GPU indices or UUIDs of this pool (None: what CUDA_VISIBLE_DEVICES says, else all)."""
+    max_concurrency: int | None = None
+    """Largest concurrency that the session will send; becomes --max-running-requests on every server."""
+    context_length: int | None = None
+    """Tokens that the longest request needs, prompt and answer."""
+    seed: int | None = None
+    block_size: int | None = None
+    """The draft checkpoint's own block size where it is known."""
+    slots: int | None = None
+    """Servers that may run at once (None: 2 for the embedded one, else 1)."""
+    host: str = "127.0.0.1"
+    port: int | None = None
+    """None: a free one for each start."""
+
+    @property
+    def servers_at_once(self) -> int:
+        """How many servers may be up at the same time."""
+        if self.slots is not None:
+            return max(1, self.slots)
+        return 2 if self.kind == "reference" else 1

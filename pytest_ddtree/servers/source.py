@@ -1,0 +1,63 @@
+"""Which sources a server runs: the git state of a checkout, exact enough to tell two patched trees apart."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """A checkout's revision, whether it is changed, and a hash of what is changed (untracked Python files included)."""
+
+    path: Path
+    revision: str | None = None
+    branch: str | None = None
+    dirty: bool = False
+    diff_sha256: str | None = None
+
+    @property
+    def label(self) -> str:
+        """`1a2b3c4d5e6f`, with `+` and the start of the diff's hash when the tree is changed; the path outside git."""
+        if self.revision is None:
+            return str(self.path)
+        return self.revision[:12] + (f"+{(self.diff_sha256 or '')[:8]}" if self.dirty else "")
+
+
+def state(path: Path) -> SourceState:
+    """The git state of the checkout that holds `path`; without git or outside a checkout, the path alone."""
+    revision = _git(path, "rev-parse", "HEAD")
+    if revision is None:
+        return SourceState(path)
+    branch = _git(path, "rev-parse", "--abbrev-ref", "HEAD")
+    diff = _git(path, "diff", "HEAD", "--binary") or ""
+    listed = _git(path, "ls-files", "--others", "--exclude-standard", "--full-name", "--", "*.py") or ""
+    top = Path((_git(path, "rev-parse", "--show-toplevel") or str(path)).strip())
+    new = sorted(line for line in listed.splitlines() if line)
+    if not diff and not new:
+        return SourceState(path, revision.strip(), (branch or "").strip() or None)
+    digest = hashlib.sha256(diff.encode())
+    for name in new:
+        digest.update(name.encode() + b"\0")
+        try:
+            digest.update((top / name).read_bytes())
+        except OSError:
+            digest.update(b"unreadable")
+    return SourceState(path, revision.strip(), (branch or "").strip() or None, True, digest.hexdigest())
+
+
+def _git(path: Path, *args: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(path), *args],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

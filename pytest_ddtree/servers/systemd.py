@@ -1,0 +1,396 @@
+"""A server that is a systemd unit, here or over ssh: a drop-in under /run for each config, and the unit as it was afterwards.
+
+Three things bring the unit back: `close`; the supervisor, when pytest is killed; and a lease on the unit's own host (a transient
+timer, renewed while this process lives), when the host or the link is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_ddtree.dialects import faked, registry
+from pytest_ddtree.dialects.base import BaselineKind, Dialect, DialectError, Launch, given
+from pytest_ddtree.dialects.build import Build, flags_of_help
+from pytest_ddtree.grid import Config
+from pytest_ddtree.servers import chosen, logs, ports, unitfile
+from pytest_ddtree.servers.argv import launch_request
+from pytest_ddtree.servers.backend import Order
+from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer, ServerError, StartFailed, StopFailed
+from pytest_ddtree.servers.handle import Running
+from pytest_ddtree.servers.host import Host
+from pytest_ddtree.servers.readiness import Expectation, Ready, wait_ready
+from pytest_ddtree.servers.settings import ServerSettings
+from pytest_ddtree.servers.supervise import Supervisor
+
+LEASE_S = 180.0
+"""After this long without renewal the unit's host restores the unit by itself."""
+DEFAULT_PORT = 30000
+"""Where SGLang listens when its command line does not say."""
+_DROP_IN = "90-pytest-ddtree.conf"
+_POLL_S = 1.0
+
+
+class SystemdBackend:
+    """One unit, one config at a time."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        progress: Callable[[str], None] = lambda text: None,
+        unit_root: str = "/run/systemd/system",
+        lease_s: float = LEASE_S,
+    ) -> None:
+        """Raises ServerError when no unit is named."""
+        if not settings.unit:
+            raise ServerError(
+                "--ddtree-server systemd needs the name of a unit", hint="give it with --ddtree-unit"
+            )
+        self._settings = settings
+        self._progress = progress
+        self._host = Host(settings.ssh, settings.sudo)
+        self._unit = settings.unit if "." in settings.unit else f"{settings.unit}.service"
+        self._folder = f"{unit_root}/{self._unit}.d"
+        self._token = secrets.token_hex(4)
+        self._lease_s = lease_s
+        self._lease_no = 0
+        self._renewer: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._supervisor: Supervisor | None = None
+        self._original = ""
+        self._command: unitfile.Command | None = None
+        self._was_active = False
+        self._dialect: Dialect | None = None
+        self._build = Build()
+        self._state: tuple[float, int | None] = (0.0, None)
+
+    def same_flags(self, config: Config) -> bool:
+        self._prepare()
+        return self._launch(config, "matched").args == self._launch(config, "best").args
+
+    def start(self, order: Order) -> Running:
+        supervisor = self._prepare()
+        launch = self._launch(order.config, order.variant)
+        served_name = f"ddtree-{order.config.id}-{secrets.token_hex(4)}"
+        args = [*launch.args, "--served-model-name", served_name, *self._user(order.config)]
+        env = {**launch.env, **self._settings.env}
+        command = self._trimmed()
+        if signs := faked.before_start((*command.plain, *args), env):
+            raise FakedServer(
+                f"{order.title} is not judged", why="; ".join(signs), hint="drop the argument or variable"
+            )
+        order.log_path.parent.mkdir(parents=True, exist_ok=True)
+        order.log_path.write_text(f"$ {shlex.join([*command.plain, *args])}\n")
+        began = time.time()
+        self._lease()
+        self._write(unitfile.drop_in(command, args, env))
+        self._systemctl(
+            f"daemon-reload && systemctl restart {shlex.quote(self._unit)}",
+            "restart",
+            timeout_s=order.budget_s,
+        )
+        port = int(unitfile.value(command, "--port") or DEFAULT_PORT)
+        url = self._reach(supervisor, order.launch, port)
+        self._state = (0.0, None)
+        try:
+            ready = self._wait(order, url, served_name, began)
+        except BaseException:
+            with contextlib.suppress(ServerError):
+                self._fetch_log(order.log_path, began)
+                self._systemctl(f"stop {shlex.quote(self._unit)}", "stop")
+                supervisor.stop(f"{order.launch}-tunnel", 1.0)
+            raise
+        if signs := faked.after_start(ready.info):
+            raise FakedServer(f"{order.title} is not judged", why="; ".join(signs))
+        request = launch_request(self._settings, self._build, order.variant)
+        return Running(
+            launch=order.launch,
+            url=url,
+            start_no=order.number,
+            asked=self.dialect.asked(order.config, request),
+            effective=ready.effective,
+            info=ready.info,
+            exit_code=self._exit_code,
+            log_path=order.log_path,
+            served_name=served_name,
+            argv=(*command.plain, *args),
+            env=env,
+            warnings=ready.effective.warnings,
+            idle=ready.idle,
+        )
+
+    def stop(self, running: Running) -> None:
+        self._systemctl(
+            f"stop {shlex.quote(self._unit)}", "stop", timeout_s=self._settings.stop_timeout_s + 60.0
+        )
+        if self._supervisor is not None and self._host.ssh:
+            self._supervisor.stop(f"{running.launch}-tunnel", 1.0)
+
+    def alarm(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.alarm()
+
+    @property
+    def alarm_fd(self) -> int | None:
+        """File descriptor on which a byte raises the alarm; None before the first start."""
+        return None if self._supervisor is None else self._supervisor.alarm_fd
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the unit's build spells configs."""
+        assert self._dialect is not None
+        return self._dialect
+
+    def close(self) -> list[str]:
+        if self._supervisor is None:
+            return []
+        self._ended.set()
+        if self._renewer is not None:
+            self._renewer.join(30.0)
+        left: list[str] = []
+        try:
+            done = self._host.run(self._restore_script(), timeout_s=120.0)
+            if not done.ok:
+                left.append(f"unit {self._unit} on {self._host.title}: {done.err.strip()[:300]}")
+            elif (now := self._host.run(f"systemctl cat {shlex.quote(self._unit)}").out) != self._original:
+                left.append(
+                    f"unit {self._unit} on {self._host.title} is not as it was: {_first_difference(self._original, now)}"
+                )
+        except ServerError as error:
+            left.append(f"unit {self._unit}: {error} (its lease restores it within {self._lease_s:g} s)")
+        left += [f"process {pid} ({command})" for pid, command in self._supervisor.close()]
+        self._supervisor = None
+        return left
+
+    def _prepare(self) -> Supervisor:
+        """Read the unit once, find out its dialect, and set a guard that restores it when pytest is killed."""
+        if self._supervisor is not None:
+            return self._supervisor
+        unit = shlex.quote(self._unit)
+        done = self._host.run(f"systemctl cat {unit}")
+        if not done.ok:
+            raise ServerError(
+                f"unit {self._unit} cannot be read on {self._host.title}",
+                why=done.err.strip()[:400] or None,
+                hint="check --ddtree-unit and --ddtree-ssh",
+            )
+        if _DROP_IN in done.out:
+            raise ServerError(
+                f"unit {self._unit} still has a drop-in of an earlier run: {self._folder}/{_DROP_IN}",
+                hint="another run uses the unit now, or its lease has not ended yet: wait some minutes, or remove the file and run "
+                "`systemctl daemon-reload`",
+            )
+        self._original = done.out
+        self._command = unitfile.exec_start(done.out)
+        if self._command is None:
+            raise ServerError(
+                f"unit {self._unit} has no ExecStart= line in [Service]",
+                hint="it must be a service that starts SGLang",
+            )
+        self._was_active = self._host.run(f"systemctl is-active {unit}").out.strip() in {
+            "active",
+            "activating",
+            "reloading",
+        }
+        self._build = self._probe(self._command)
+        self._dialect = self._choose()
+        self._supervisor = Supervisor(self._settings.run_dir)
+        self._supervisor.start(
+            f"unit-{self._token}",
+            [sys.executable, "-c", "import signal; signal.pause()"],
+            env=dict(os.environ),
+            cwd=Path.cwd(),
+            log=self._settings.run_dir / "logs" / "unit-guard.log",
+            stop_commands=[self._host.argv(self._restore_script())],
+        )
+        return self._supervisor
+
+    def _choose(self) -> Dialect:
+        return chosen.dialect(self._settings) or registry.of_build(self._build)
+
+    def _probe(self, command: unitfile.Command) -> Build:
+        env, folder = unitfile.surroundings(self._original)
+        words = [
+            "env",
+            *(f"{name}={text}" for name, text in env.items()),
+            *unitfile.program(command),
+            "--help",
+        ]
+        where = f"cd {shlex.quote(folder)} && " if folder else ""
+        done = self._host.run(where + shlex.join(words), timeout_s=300.0)
+        flags = flags_of_help(done.out)
+        if "--model-path" not in flags and not self._settings.dialect:
+            raise StartFailed(
+                f"the build of unit {self._unit} does not list its flags",
+                why=logs.root_cause(done.out + done.err),
+                hint="name its dialect with --ddtree-dialect",
+                log_tail=logs.tail(done.out + done.err, 20),
+            )
+        return Build(flags)
+
+    def _launch(self, config: Config, variant: BaselineKind) -> Launch:
+        request = replace(
+            launch_request(self._settings, self._build, variant),
+            server_args=(*self._trimmed().plain, *self._settings.server_args),
+        )
+        why = self.dialect.unsupported(config, request)
+        if why is None:
+            try:
+                return self.dialect.arguments(config, request)
+            except DialectError as error:
+                why = str(error)
+        raise ConfigNotSupported(
+            f"{config.id} cannot run on unit {self._unit} (dialect {self.dialect.name})", why=why
+        )
+
+    def _user(self, config: Config) -> tuple[str, ...]:
+        settings = self._settings
+        user = (
+            *settings.server_args,
+            *(settings.spec_args if config.speculative else settings.baseline_args),
+        )
+        seed = (
+            ()
+            if settings.seed is None or given(user, "--random-seed")
+            else ("--random-seed", str(settings.seed))
+        )
+        return (*seed, *user)
+
+    def _trimmed(self) -> unitfile.Command:
+        """The unit's own command line without what a config sets."""
+        assert self._command is not None
+        ours = ("--served-model-name", *(("--random-seed",) if self._settings.seed is not None else ()))
+        return unitfile.without(self._command, ours)
+
+    def _write(self, text: str) -> None:
+        folder = shlex.quote(self._folder)
+        done = self._host.run(f"mkdir -p {folder} && cat > {folder}/{_DROP_IN}", stdin=text)
+        if not done.ok:
+            raise StartFailed(
+                f"the drop-in of unit {self._unit} cannot be written on {self._host.title}",
+                why=done.err.strip()[:400],
+                hint="use an account that may, or sudo without a password",
+            )
+
+    def _systemctl(self, words: str, what: str, *, timeout_s: float = 120.0) -> None:
+        done = self._host.run(f"systemctl {words}", timeout_s=timeout_s)
+        if not done.ok:
+            kind = StopFailed if what == "stop" else StartFailed
+            raise kind(
+                f"systemctl {what} of {self._unit} failed on {self._host.title}", why=done.err.strip()[:400]
+            )
+
+    def _restore_script(self) -> str:
+        """Idempotent: does nothing where the drop-in is gone already."""
+        unit, folder = shlex.quote(self._unit), shlex.quote(self._folder)
+        state = f"systemctl restart --no-block {unit}" if self._was_active else f"systemctl stop {unit}"
+        timers = f"systemctl stop 'ddtree-lease-{self._token}-*.timer' 2>/dev/null"
+        return (
+            f"if [ -e {folder}/{_DROP_IN} ]; then rm -f {folder}/{_DROP_IN}; rmdir {folder} 2>/dev/null; systemctl daemon-reload; "
+            f"{state}; fi; {timers}; true"
+        )
+
+    def _lease(self) -> None:
+        """Set or renew the lease on the unit's host; the new one stands before the old one goes."""
+        self._lease_no += 1
+        name = f"ddtree-lease-{self._token}"
+        script = (
+            f"systemd-run --quiet --collect --on-active={self._lease_s:g} --unit={name}-{self._lease_no} /bin/sh -c "
+            f"{shlex.quote(self._restore_script())} && (systemctl stop {name}-{self._lease_no - 1}.timer 2>/dev/null; true)"
+        )
+        done = self._host.run(script)
+        if not done.ok:
+            raise StartFailed(
+                f"the lease that would restore unit {self._unit} after a lost link cannot be set on {self._host.title}",
+                why=done.err.strip()[:400],
+                hint="systemd-run must be allowed for this account",
+            )
+        if self._renewer is None:
+            self._renewer = threading.Thread(target=self._renew, name="ddtree-lease", daemon=True)
+            self._renewer.start()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._lease_s / 4):
+            # A lost link is what the lease is for; the next turn tries again.
+            with contextlib.suppress(ServerError):
+                self._lease()
+
+    def _reach(self, supervisor: Supervisor, launch: str, port: int) -> str:
+        if not self._host.ssh:
+            return f"http://127.0.0.1:{port}"
+        hold = ports.PortHold("127.0.0.1")
+        hold.release()
+        supervisor.start(
+            f"{launch}-tunnel",
+            self._host.tunnel(hold.port, port),
+            env=dict(os.environ),
+            cwd=Path.cwd(),
+            log=self._settings.run_dir / "logs" / f"{launch}-tunnel.log",
+        )
+        return f"http://127.0.0.1:{hold.port}"
+
+    def _wait(self, order: Order, url: str, served_name: str, began: float) -> Ready:
+        expectation = Expectation(
+            title=order.title,
+            url=url,
+            dialect=lambda info: self.dialect,
+            deadline=order.deadline,
+            budget_s=order.budget_s,
+            served_name=served_name,
+            log_path=order.log_path,
+            api_key=self._settings.api_key,
+            # The old process may answer for a while after the restart command returned.
+            patient=True,
+            refresh_log=lambda: self._fetch_log(order.log_path, began),
+        )
+        return wait_ready(
+            expectation,
+            exit_code=self._wait_exit,
+            closing=lambda: order.closing() or (self._supervisor is not None and self._supervisor.stopping),
+            progress=order.progress,
+        )
+
+    def _wait_exit(self, seconds: float) -> int | None:
+        time.sleep(seconds)
+        return self._exit_code()
+
+    def _exit_code(self) -> int | None:
+        """The unit's exit status once it has ended; asked at most once a second, because over ssh each question costs."""
+        asked, code = self._state
+        if code is not None or time.monotonic() - asked < _POLL_S:
+            return code
+        try:
+            done = self._host.run(
+                f"systemctl show {shlex.quote(self._unit)} -p ActiveState -p ExecMainStatus -p ExecMainCode"
+            )
+        except ServerError:
+            return None
+        fields = dict(line.split("=", 1) for line in done.out.splitlines() if "=" in line)
+        if fields.get("ActiveState") in {"failed", "inactive"}:
+            status = int(fields.get("ExecMainStatus") or 0)
+            # CLD_KILLED and CLD_DUMPED: the status is a signal.
+            code = -status if fields.get("ExecMainCode") in {"2", "3"} else status
+        self._state = (time.monotonic(), code)
+        return code
+
+    def _fetch_log(self, path: Path, began: float) -> None:
+        done = self._host.run(
+            f"journalctl -u {shlex.quote(self._unit)} --since=@{int(began)} -o cat --no-pager -n 20000"
+        )
+        if done.ok:
+            head = path.read_text(errors="replace").split("\n", 1)[0]
+            path.write_text(f"{head}\n{done.out}")
+
+
+def _first_difference(before: str, after: str) -> str:
+    lines = zip(before.splitlines(), after.splitlines(), strict=False)
+    return next((f"{old!r} became {new!r}" for old, new in lines if old != new), "it has more or fewer lines")

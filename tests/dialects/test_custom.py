@@ -1,0 +1,113 @@
+"""Dialects that users describe in TOML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_ddtree.dialects import registry
+from pytest_ddtree.dialects.base import DialectError, LaunchRequest
+from pytest_ddtree.dialects.custom import load
+from pytest_ddtree.dialects.effective import compare
+from pytest_ddtree.grid import BASELINE, Config
+
+TEXT = r"""
+name = "mine"
+tree = "--speculative-algorithm MYTREE --my-nodes {verify_width} --my-topk {topk} --label 'a b'"
+window = "--my-window {window}"
+block_size = "--my-block {block_size}"
+baseline = "--disable-overlap-schedule"
+topk = [2, 4]
+
+[env]
+MY_BUDGET = "{budget}"
+
+[read]
+tree = { field = "my_tree" }
+budget = { field = "my_nodes", add = -1 }
+
+[log]
+topk = "tree ready, topk (\\d+)"
+"""
+REQUEST = LaunchRequest(model="m", draft_model="/d", max_concurrency=8)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.toml"
+    file.write_text(TEXT)
+    return file
+
+
+def test_templates(path: Path) -> None:
+    dialect = registry.by_name(str(path))
+    launch = dialect.arguments(Config("tree", 8, 4, 128, 16), REQUEST)
+    assert launch.args[-12:] == (
+        *("--speculative-algorithm", "MYTREE", "--my-nodes", "9", "--my-topk", "4", "--label", "a b"),
+        *("--my-block", "16", "--my-window", "128"),
+    )
+    assert launch.env["MY_BUDGET"] == "8"
+    assert "--my-window" not in dialect.arguments(Config("tree", 8, 4), REQUEST).args
+    assert "--disable-overlap-schedule" in dialect.arguments(BASELINE, REQUEST).args
+    best = LaunchRequest(model="m", baseline="best", max_concurrency=8)
+    assert "--disable-overlap-schedule" not in dialect.arguments(BASELINE, best).args
+
+
+def test_read_back(path: Path) -> None:
+    dialect = load(path)
+    info = {
+        "speculative_algorithm": "MYTREE",
+        "my_tree": True,
+        "my_nodes": 9,
+        "speculative_draft_window_size": 128,
+    }
+    info |= {"max_running_requests": 8, "disable_overlap_schedule": True}
+    seen = dialect.effective(info, "tree ready, topk 4\n")
+    assert (seen.algorithm, seen.budget, seen.topk, seen.window) == ("DDTREE", 8, 4, 128)
+    assert seen.source("topk") == "log"
+    assert compare(dialect.asked(Config("tree", 8, 4, 128), REQUEST), seen, required=["budget", "topk"]) == []
+
+
+def test_refuses_what_it_has_no_word_for(path: Path) -> None:
+    dialect = load(path)
+    assert dialect.unsupported(Config("chain"), REQUEST) == "dialect mine has no `chain`"
+    assert dialect.unsupported(Config("tree", 8, 8), REQUEST) == "dialect mine takes topk 2, 4, not 8"
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(
+        'tree = "--x {budgt}"\n[env]\nA = "{nope}"\n[read]\nwidth = {field = "x"}\n[log]\ntopk = "no group"\n'
+    )
+    with pytest.raises(DialectError) as caught:
+        load(file)
+    text = str(caught.value)
+    assert (
+        "tree: unknown placeholder {budgt}; known are block_size, budget, topk, verify_width, window" in text
+    )
+    assert "env.A: unknown placeholder {nope}" in text
+    assert "read.width: unknown" in text
+    assert "log.topk: needs exactly one group, has 0" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tree = 3", "tree must be a text"),
+        ("speculative = 'x'", "unknown key 'speculative'"),
+        ("name = 'x'", "neither `tree` nor `chain`"),
+        ("tree = 'x'\nverify_width = 'many'", "verify_width must be"),
+        ("tree = ", "is no TOML"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    with pytest.raises(DialectError, match=message):
+        load(file)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DialectError, match="cannot be read: No such file"):
+        load(tmp_path / "none.toml")

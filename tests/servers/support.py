@@ -1,0 +1,78 @@
+"""What the tests of servers share: settings for the scripted stand-in, and a look at what is left alive."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pytest_ddtree.dialects.build import Build
+from pytest_ddtree.dialects.reference import ReferenceDialect
+from pytest_ddtree.servers import proc
+from pytest_ddtree.servers.local import LocalBackend
+from pytest_ddtree.servers.pool import ServerPool
+from pytest_ddtree.servers.settings import ServerSettings
+
+FAKE = Path(__file__).parent / "fake"
+TREE_FLAGS = [
+    "--speculative-ddtree-budget",
+    "--speculative-ddtree-topk",
+    "--speculative-draft-window-size",
+    "--speculative-dflash-block-size",
+]
+
+
+def settings(run_dir: Path, script: dict[str, Any] | None = None, **changes: Any) -> ServerSettings:
+    """Settings for the stand-in, driven by `script` (its keys are in fake/sglang/launch_server.py)."""
+    values: dict[str, Any] = {
+        "kind": "sglang",
+        "run_dir": run_dir,
+        "model": "/models/target",
+        "draft_model": "/models/draft",
+        "sglang_src": FAKE,
+        "env": {
+            "FAKE_SGLANG": json.dumps({"flags": TREE_FLAGS, **(script or {})}),
+            "TEST_RUN_DIR": str(run_dir),
+        },
+        "start_timeout_s": 20.0,
+        "stop_timeout_s": 3.0,
+        "block_size": 8,
+        **changes,
+    }
+    return ServerSettings(**values)
+
+
+def pool(run_dir: Path, script: dict[str, Any] | None = None, **changes: Any) -> ServerPool:
+    """A pool of stand-ins that speak the embedded server's dialect."""
+    made = settings(run_dir, script, **changes)
+    return ServerPool(made, backend=LocalBackend(made, ReferenceDialect(), Build()))
+
+
+def alive(path: Path) -> dict[int, str]:
+    """Living processes whose environment or command line names `path`, which is unique to one test."""
+    needle = str(path).encode()
+    found: dict[int, str] = {}
+    for pid, process in proc.table().items():
+        if not process.alive or pid == os.getpid():
+            continue
+        for part in ("environ", "cmdline"):
+            try:
+                data = Path(f"/proc/{pid}/{part}").read_bytes()
+            except OSError:
+                continue
+            if needle in data:
+                found[pid] = proc.command(pid)
+    return found
+
+
+def eventually(true: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether it became true; the limit only bounds a hang."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,223 @@
+"""One run a GPU; what a crash left is found and removed; what is not provably ours is not touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_ddtree.dialects.build import Build
+from pytest_ddtree.dialects.reference import ReferenceDialect
+from pytest_ddtree.grid import BASELINE
+from pytest_ddtree.servers import gpu, local, proc, reap, registry, stale
+from pytest_ddtree.servers.errors import GpuBusy, StopFailed
+from pytest_ddtree.servers.gpu import Gpu
+from pytest_ddtree.servers.local import LocalBackend
+from pytest_ddtree.servers.lock import HostLocks
+from pytest_ddtree.servers.pool import ServerPool
+
+from . import support
+
+
+def quiet(text: str) -> None:
+    del text
+
+
+def test_a_second_run_waits_and_then_names_the_holder() -> None:
+    news: list[str] = []
+    first = HostLocks(["gpu-A", "gpu-B"], timeout_s=1.0, progress=quiet)
+    with pytest.raises(GpuBusy, match=f"held by process {os.getpid()} of ") as caught:
+        HostLocks(["gpu-B"], timeout_s=0.2, progress=news.append)
+    assert "waiting for GPU gpu-B: in use by process" in news[0]
+    assert "pytest-ddtree reap" in str(caught.value)
+    threading.Timer(0.3, first.release).start()
+    HostLocks(["gpu-A"], timeout_s=20.0, progress=quiet).release()
+
+
+def test_the_lock_lives_as_long_as_the_supervisor() -> None:
+    locks = HostLocks(["gpu-A"], timeout_s=1.0, progress=quiet)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=locks.descriptors
+    )
+    locks.release()
+    with pytest.raises(GpuBusy):
+        HostLocks(["gpu-A"], timeout_s=0.1, progress=quiet)
+    child.kill()
+    child.wait()
+    HostLocks(["gpu-A"], timeout_s=5.0, progress=quiet).release()
+
+
+def test_two_pools_on_one_gpu(tmp_path: Path) -> None:
+    with support.pool(tmp_path / "a", gpus=("0",)) as first:
+        first.get(BASELINE)
+        with support.pool(tmp_path / "b", gpus=("0",), lock_timeout_s=0.3) as second, pytest.raises(GpuBusy):
+            second.get(BASELINE)
+        with support.pool(tmp_path / "c", gpus=("1",), lock_timeout_s=0.3) as third:
+            assert third.get(BASELINE).running
+    with support.pool(tmp_path / "d", gpus=("0",), lock_timeout_s=5.0) as fourth:
+        assert fourth.get(BASELINE).running
+
+
+class Card:
+    """A host with two GPUs whose driver takes its time."""
+
+    def __init__(self, releases_after: int) -> None:
+        self.asked = 0
+        self.pids: set[int] = set()
+        self._releases_after = releases_after
+
+    def devices(self) -> Sequence[Gpu]:
+        return [Gpu(0, "GPU-aaaa-1", "H", 10, 5), Gpu(1, "GPU-bbbb-2", "H", 10, 5)]
+
+    def holders(self) -> set[int]:
+        self.asked += 1
+        return self.pids if self.asked <= self._releases_after else set()
+
+
+def test_stop_waits_until_our_processes_have_left_the_gpu(tmp_path: Path) -> None:
+    card = Card(3)
+    settings = support.settings(tmp_path, gpus=("1",))
+    backend = LocalBackend(settings, ReferenceDialect(), Build(), gpus=card)
+    with ServerPool(settings, backend=backend) as pool:
+        server = pool.get(BASELINE)
+        assert backend.gpus == ("GPU-bbbb-2",)
+        assert "CUDA_VISIBLE_DEVICES=1" in (server.log_path or Path()).read_text().splitlines()[0]
+        card.pids = {server.pid or 0, 1}
+        pool.stop(BASELINE)
+        assert card.asked > 3
+
+
+def test_gpu_memory_that_is_never_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_GPU_S", 0.2)
+    card = Card(10**6)
+    settings = support.settings(tmp_path)
+    with ServerPool(settings, backend=LocalBackend(settings, ReferenceDialect(), Build(), gpus=card)) as pool:
+        card.pids = {pool.get(BASELINE).pid or 0}
+        with pytest.raises(StopFailed, match="still hold GPU memory"):
+            pool.stop(BASELINE)
+
+
+def test_which_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card(0)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpu.visible(None, card) == ("GPU-aaaa-1", "GPU-bbbb-2")
+    assert gpu.visible(None, None) == ("unknown",)
+    assert gpu.visible(("0", "GPU-bbbb", "7"), card) == ("GPU-aaaa-1", "GPU-bbbb-2", "index-7")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, 0")
+    assert gpu.visible(None, card) == ("GPU-bbbb-2", "GPU-aaaa-1")
+    assert gpu.visible(None, None) == ("index-1", "index-0")
+
+
+ORPHAN = "import time, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+
+
+def orphan(run_id: str) -> subprocess.Popen[bytes]:
+    env = {**os.environ, proc.MARKER: f"{run_id}/b8-1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", ORPHAN], env=env, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def dead_run() -> str:
+    """The run id of a process that has ended."""
+    code = f"import sys; sys.path[:0] = {sys.path!r}; from pytest_ddtree.servers import registry; print(registry.new_run_id())"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def test_a_server_of_a_crashed_run_is_reported_and_removed(tmp_path: Path) -> None:
+    news: list[str] = []
+    left = orphan(dead_run())
+    try:
+        settings = support.settings(tmp_path)
+        backend = LocalBackend(settings, ReferenceDialect(), Build(), progress=news.append)
+        with ServerPool(settings, backend=backend) as pool:
+            pool.get(BASELINE)
+        assert left.wait(10) == -signal.SIGKILL
+        (line,) = [line for line in news if "left behind by an earlier run" in line]
+        assert f"process {left.pid}: " in line
+    finally:
+        finish(left)
+
+
+def test_runs_that_are_not_over_or_not_ours_are_left_alone() -> None:
+    me = orphan(registry.new_run_id())
+    parts = dead_run().split("-")
+    other_namespace = orphan("-".join([parts[0], parts[1], "1", parts[3]]))
+    strange = orphan("not-a-run")
+    try:
+        assert stale.find() == []
+        assert reap.run([]) == 0
+        for process in (me, other_namespace, strange):
+            assert process.poll() is None
+    finally:
+        for process in (me, other_namespace, strange):
+            finish(process)
+
+
+def test_reap(capsys: pytest.CaptureFixture[str], own_state: Path) -> None:
+    run_id = dead_run()
+    left = orphan(run_id)
+    flag = own_state / "stopped"
+    record = registry.Record(run_id, registry.Owner(1, 1), None)
+    record.add(
+        "b8-1", proc.Process(left.pid, 0, 0, 0, "S"), "/logs/b8-1.log", [["touch", str(flag)]], ["server"]
+    )
+    try:
+        assert reap.run(["--dry-run"]) == 0
+        assert left.poll() is None
+        out = capsys.readouterr().out
+        assert f"process {left.pid}: " in out
+        assert "log: /logs/b8-1.log" in out
+        assert f"to be stopped by: touch {flag}" in out
+        assert reap.run([]) == 0
+        assert left.wait(10) == -signal.SIGKILL
+        assert flag.exists()
+        assert capsys.readouterr().out.splitlines()[-1] == "removed"
+        assert reap.run([]) == 0
+        assert capsys.readouterr().out == "nothing of ours is left behind\n"
+        assert registry.records() == []
+    finally:
+        finish(left)
+
+
+def test_reap_hurries_a_supervisor_whose_pytest_is_gone(tmp_path: Path) -> None:
+    """The state between the death of pytest and the end of the stop job."""
+    owner = Path(__file__).with_name("owner.py")
+    process = subprocess.Popen(
+        [sys.executable, str(owner), str(tmp_path), "{}", "wait"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process:
+        assert process.stdout.readline().strip() == "starting"
+        assert process.stdout.readline().strip() == "ready"
+        process.kill()
+        process.wait()
+        assert reap.run([]) == 0
+        time.sleep(0.1)
+        assert support.alive(tmp_path) == {}
+
+
+def test_broken_records_are_skipped(own_state: Path) -> None:
+    (own_state / "run-x.json").write_text("{")
+    (own_state / "run-y.json").write_text('{"run": "y", "owner": [1]}')
+    assert registry.records() == []
+    assert stale.find() == []

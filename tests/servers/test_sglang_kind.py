@@ -1,0 +1,133 @@
+"""A local SGLang: what the probe finds decides how it is spoken to, and which sources run is known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ddtree.grid import BASELINE, Config
+from pytest_ddtree.servers import source
+from pytest_ddtree.servers.errors import ConfigNotSupported, StartFailed
+from pytest_ddtree.servers.local import LocalBackend
+from pytest_ddtree.servers.pool import ServerPool
+
+from . import support
+
+
+def backend_pool(tmp_path: Path, script: dict[str, Any], **changes: Any) -> tuple[ServerPool, LocalBackend]:
+    settings = support.settings(tmp_path / "run", script, max_concurrency=8, **changes)
+    backend = LocalBackend(settings)
+    return ServerPool(settings, backend=backend), backend
+
+
+def test_family_d_from_probe_to_effective_config(tmp_path: Path) -> None:
+    script = {
+        "flags": ["--speculative-draft-window-size"],
+        "switches": ["--speculative-dflash-enable-ddtree"],
+    }
+    pool, backend = backend_pool(tmp_path, script)
+    with pool:
+        tree = pool.get(Config("tree", 8, 8, 128))
+        assert backend.dialect.name == "D"
+        assert backend.probed.source is not None
+        assert tree.mismatches(required=["budget", "topk", "window", "block_size"]) == []
+        assert pool.get(BASELINE).mismatches(required=["overlap", "max_running_requests"]) == []
+        assert len(pool.starts) == 2, "the probe is no start"
+
+
+def test_best_baseline_keeps_its_overlap(tmp_path: Path) -> None:
+    pool, _ = backend_pool(tmp_path, {})
+    with pool:
+        matched = pool.get(BASELINE)
+        assert matched.effective.overlap is False
+        best = pool.get(BASELINE, variant="best")
+        assert best is not matched
+        assert best.effective.overlap is True
+        assert [(s.variant, s.reason) for s in pool.starts] == [("matched", None), ("best", "best-baseline")]
+
+
+def test_family_b_needs_its_sources_to_be_known(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(support.FAKE, checkout, ignore=shutil.ignore_patterns("__pycache__"))
+    (checkout / "sglang" / "environ.py").write_text('NAMES = ["SGLANG_DDTREE_MAX_TOPK"]\n')
+    script = {"flags": ["--speculative-ddtree-budget", "--speculative-draft-window-size"]}
+    pool, backend = backend_pool(tmp_path, script, sglang_src=checkout)
+    with pool:
+        server = pool.get(Config("tree", 8, 4))
+        assert backend.dialect.name == "B"
+        assert server.effective.budget == 8
+        environment = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
+        assert b"SGLANG_DDTREE_MAX_TOPK=4" in environment
+        assert b"SPT_NOENV=1" in environment
+        assert [m.name for m in server.mismatches(required=["topk"])] == ["topk"], "this build does not say"
+
+
+def test_dialect_by_hand(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    tree = "--speculative-algorithm MYTREE --speculative-ddtree-budget {budget}"
+    file.write_text(f'tree = "{tree}"\n[read]\nbudget = {{field="speculative_ddtree_budget"}}\n')
+    pool, _ = backend_pool(tmp_path, {}, dialect=str(file))
+    with pool:
+        assert pool.get(Config("tree", 5, 2)).effective.budget == 5
+    pool, _ = backend_pool(tmp_path, {}, dialect="Q")
+    with pool, pytest.raises(ConfigNotSupported, match="no dialect 'Q'"):
+        pool.get(BASELINE)
+
+
+def test_help_that_fails(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    (checkout / "sglang").mkdir(parents=True)
+    (checkout / "sglang" / "__init__.py").write_text("")
+    (checkout / "sglang" / "launch_server.py").write_text("import torch_that_is_not_there\n")
+    pool, _ = backend_pool(tmp_path, {}, sglang_src=checkout)
+    with pool, pytest.raises(StartFailed) as caught:
+        pool.get(BASELINE)
+    assert caught.value.why == "ModuleNotFoundError: No module named 'torch_that_is_not_there'"
+
+
+def test_draft_that_was_trained_otherwise(tmp_path: Path) -> None:
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    layers = ["sliding_attention"] * 2
+    (draft / "config.json").write_text(
+        json.dumps({"block_size": 8, "sliding_window": 2048, "layer_types": layers})
+    )
+    script = {"flags": ["--speculative-draft-window-size"]}
+    pool, _ = backend_pool(tmp_path, script, draft_model=str(draft), block_size=None)
+    with pool:
+        server = pool.get(Config("chain"))
+        assert server.warnings == ("draft window none, but the drafter was trained with 2048",)
+        assert server.asked.block_size == 8
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(
+        ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.org", *words],
+        check=True,
+        capture_output=True,
+    )
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git on this host")
+def test_two_patched_trees_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    assert source.state(tmp_path).revision is None or source.state(tmp_path).path == tmp_path
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "x")
+    clean = source.state(tmp_path)
+    assert clean.revision is not None
+    assert (clean.branch, clean.dirty, clean.label) == ("main", False, clean.revision[:12])
+    (tmp_path / "a.py").write_text("x = 2\n")
+    first = source.state(tmp_path)
+    (tmp_path / "new.py").write_text("y = 1\n")
+    second = source.state(tmp_path)
+    assert first.dirty
+    assert first.label.startswith(f"{clean.label}+")
+    assert len({clean.label, first.label, second.label}) == 3
+    assert source.state(tmp_path) == second
