@@ -1,0 +1,1 @@
+"""The contract that a server keeps whatever it is asked: procedures that gather evidence, without pytest."""

@@ -1,0 +1,189 @@
+"""Contract: answers alone and side by side, short and long, at every border."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+from scipy import stats
+
+from pytest_ddtree.client.records import Record
+from pytest_ddtree.exactness.contract.evidence import (
+    Evidence,
+    Gathering,
+    Subject,
+    ask_all,
+    greedy,
+    of_length,
+    taken,
+)
+from pytest_ddtree.exactness.prompts import Prompt
+from pytest_ddtree.exactness.relations import log_ratio_interval
+from pytest_ddtree.exactness.steps import step_sizes
+
+
+async def serial(subject: Subject, *, count: int = 8) -> Evidence:
+    """One request at a time: mask, positions and compaction without any neighbour."""
+    found = Gathering()
+    prompts = subject.prompts[:count]
+    records = await ask_all(subject, prompts, subject.greedy(), concurrency=1)
+    for prompt, record in zip(prompts, records, strict=True):
+        found.add(prompt, record, "alone")
+    return found.evidence()
+
+
+async def concurrent(subject: Subject, *, concurrency: int, count: int | None = None) -> Evidence:
+    """Side by side with ragged prompts and ragged outputs: rows of a batch come and go at different times."""
+    chance = random.Random(subject.seed + concurrency)
+    prompts = taken(subject.prompts, count or 2 * concurrency)
+    sampling = {
+        prompt.tag: subject.greedy(max(2, round(subject.output * chance.uniform(0.4, 1.2))))
+        for prompt in prompts
+    }
+    found = Gathering()
+    records = await ask_all(subject, prompts, sampling, concurrency=concurrency)
+    for prompt, record in zip(prompts, records, strict=True):
+        found.add(prompt, record, f"{concurrency} at once")
+    return found.evidence()
+
+
+async def borders(subject: Subject, *, most: int = 4200) -> Evidence:
+    """Prompts one token short of, at, and one token past block, page, window and chunked-prefill borders."""
+    lengths = border_lengths(subject, most)
+    if not lengths:
+        return Evidence(skipped="no border is known: neither block, page, window nor chunked prefill")
+    output = (subject.block_size or 8) + 2
+    prompts = [of_length(subject.prompts, length, start=index) for index, length in enumerate(lengths)]
+    found = Gathering()
+    records = await ask_all(subject, prompts, subject.greedy(output), concurrency=4)
+    for prompt, record in zip(prompts, records, strict=True):
+        found.add(prompt, record, "at a border")
+    return found.evidence()
+
+
+def border_lengths(subject: Subject, most: int) -> list[int]:
+    """The prompt lengths of `borders`, ascending, none longer than `most` or than the context allows."""
+    room = most
+    if subject.context_length is not None:
+        room = min(room, subject.context_length - (subject.block_size or 8) - 4)
+    sizes = [subject.block_size, subject.page_size, subject.window, subject.chunked_prefill]
+    if subject.window is not None and subject.block_size is not None:
+        sizes.append(subject.window - subject.block_size)
+    lengths = {size + step for size in sizes if size is not None and size > 2 for step in (-1, 0, 1)}
+    return sorted(length for length in lengths if 2 <= length <= room)
+
+
+async def few_tokens(subject: Subject, *, count: int = 3) -> Evidence:
+    """max_new_tokens 1, 2, 3 and block + 1: an accepted run must not overshoot what was asked for."""
+    found = Gathering()
+    for output in (1, 2, 3, (subject.block_size or 8) + 1):
+        prompts = subject.prompts[:count]
+        records = await ask_all(subject, prompts, greedy(output, ignore_eos=True), concurrency=count)
+        for prompt, record in zip(prompts, records, strict=True):
+            name = f"max_new_tokens {output}"
+            if found.add(prompt, record, name) and record.completion_tokens != output:
+                found.problems.append(f"{prompt.tag} ({name}): {record.completion_tokens} tokens came")
+    return found.evidence()
+
+
+async def long_output(subject: Subject, *, count: int = 5) -> Evidence:
+    """A long output stays exact, and its accept length does not decay within the answer."""
+    found = Gathering()
+    room = subject.long_output
+    if subject.context_length is not None:
+        longest = max(len(prompt.ids) for prompt in subject.prompts[:count])
+        room = min(room, subject.context_length - longest - 16)
+    if room < 64:
+        return Evidence(
+            skipped=f"a context of {subject.context_length} tokens leaves no room for a long output"
+        )
+    prompts = subject.prompts[:count]
+    records = await ask_all(subject, prompts, greedy(room, ignore_eos=True), concurrency=count)
+    for prompt, record in zip(prompts, records, strict=True):
+        found.add(prompt, record, f"{room} tokens")
+    decay = accept_decay([record for record in records if record.ok])
+    if decay is not None:
+        found.problems.append(decay)
+    return found.evidence()
+
+
+def accept_decay(
+    records: list[Record], *, parts: int = 4, alpha: float = 0.01, least: float = 0.75
+) -> str | None:
+    """In words, if tokens per step in the answers' last quarter are surely below `least` of the first.
+
+    Tokens per chunk stand in for tokens per verify step where steps are not proved; both decay alike. A
+    paired t-test over the answers, on the logarithm; the margin, more than `alpha`, keeps healthy texts
+    apart.
+    """
+    ratios = []
+    for record in records:
+        sizes = step_sizes(record)
+        if sizes is None:
+            ends = [chunk.tokens for chunk in record.chunks]
+            sizes = tuple(b - a for a, b in itertools.pairwise(ends))
+        quarter = len(sizes) // parts
+        if quarter >= 8:
+            ratios.append(float(np.log(np.mean(sizes[-quarter:]) / np.mean(sizes[:quarter]))))
+    if len(ratios) < 3:
+        return None
+    values = np.asarray(ratios) - np.log(least)
+    spread = float(values.std(ddof=1))
+    t = (
+        float(values.mean()) / (spread / np.sqrt(values.size))
+        if spread > 0
+        else float(np.sign(values.mean())) * 99.0
+    )
+    if float(stats.t.cdf(t, values.size - 1)) > alpha:
+        return None
+    lost = 1.0 - float(np.exp(np.mean(ratios)))
+    return f"tokens per verify step fall by {lost:.0%} from the first to the last quarter of {len(ratios)} answers"
+
+
+async def accept_over_time(
+    subject: Subject, *, rounds: int = 5, count: int = 8, least: float = 0.97
+) -> Evidence:
+    """The accept length of the same prompts does not fall while the server serves (a leak, stale buffers)."""
+    found = Gathering()
+    prompts = list(subject.prompts[:count])
+    counts: list[dict[str, tuple[int, int]]] = []
+    for number in range(rounds):
+        records = await ask_all(subject, prompts, subject.greedy(), concurrency=4)
+        for record in records:
+            if not found.check(record, f"round {number + 1}"):
+                return found.evidence()
+        counts.append(
+            {r.request.tag: (r.completion_tokens - 1, r.verify_steps) for r in records if r.verify_steps}
+        )
+    if not counts[0]:
+        return Evidence(skipped="the server does not say how many verify steps an answer took")
+    ratio, _, high, _ = log_ratio_interval(counts[-1], counts[0], alpha=0.01)
+    if high < least:
+        lengths = [sum(n for n, _ in of.values()) / sum(steps for _, steps in of.values()) for of in counts]
+        by_round = ", ".join(f"{length:.2f}" for length in lengths)
+        found.problems.append(
+            f"the accept length of the same prompts fell by {1.0 - ratio:.0%} within {rounds} rounds: {by_round}"
+        )
+    return found.evidence()
+
+
+async def drafts_are_used(subject: Subject, *, count: int = 8) -> Evidence:
+    """The server speculates at all: it counts verify steps and accepts drafts, whatever its settings say."""
+    prompts: list[Prompt] = list(subject.prompts[:count])
+    found = Gathering()
+    records = await ask_all(subject, prompts, subject.greedy(), concurrency=4)
+    counted = [record for record in records if found.check(record, "accept length") and record.verify_steps]
+    if found.problems:
+        return found.evidence()
+    if not counted:
+        found.problems.append(
+            f"none of {len(records)} answers says how many verify steps it took (spec_verify_ct): this server "
+            "does not speculate, or its drafts do not reach the request"
+        )
+        return found.evidence()
+    tokens = sum(record.completion_tokens - 1 for record in counted)
+    steps = sum(record.verify_steps or 0 for record in counted)
+    if tokens <= steps:
+        found.problems.append(f"not one draft was accepted: {tokens} tokens took {steps} verify steps")
+    return found.evidence()

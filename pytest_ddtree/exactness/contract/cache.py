@@ -1,0 +1,200 @@
+"""Contract: prefix cache, turns, cancelled neighbours, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from pytest_ddtree.client.errors import ControlError
+from pytest_ddtree.client.prometheus import total
+from pytest_ddtree.client.records import Record
+from pytest_ddtree.exactness.contract.evidence import (
+    Evidence,
+    Gathering,
+    Subject,
+    ask,
+    ask_all,
+    greedy,
+    of_length,
+    taken,
+)
+from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
+
+
+async def warm_prefix(subject: Subject, *, count: int = 6) -> Evidence:
+    """The same prompts cold, then with their prefix in the cache: both exact, the second ones really cached."""
+    found = Gathering()
+    await subject.client.flush_cache()
+    prompts = subject.prompts[:count]
+    alone = await ask(subject, prompts[0], subject.greedy())
+    if found.check(alone, "after a flush") and alone.cached_tokens:
+        found.problems.append(
+            f"{prompts[0].tag}: {alone.cached_tokens} tokens came from a cache that was flushed before"
+        )
+    await subject.client.flush_cache()
+    for turn in ("cold", "warm"):
+        records = await ask_all(subject, prompts, subject.greedy(), concurrency=2)
+        for prompt, record in zip(prompts, records, strict=True):
+            if found.add(prompt, record, f"{turn} prefix") and turn == "warm":
+                _cached(found, subject, record, len(prompt.ids) - 1, f"{prompt.tag} (asked again)")
+    return found.evidence()
+
+
+async def second_turn(subject: Subject, *, count: int = 6) -> Evidence:
+    """A second turn upon the KV that the first one generated, then the same after a flush.
+
+    The ids of prompt, answer and some more are sent, so the cache must hold what the verify steps left
+    behind: this is where compaction faults show, because the first answer itself may be right.
+    """
+    found = Gathering()
+    await subject.client.flush_cache()
+    prompts = subject.prompts[:count]
+    first = await ask_all(subject, prompts, subject.greedy(), concurrency=2)
+    followed: list[tuple[Prompt, int]] = []
+    for index, (prompt, record) in enumerate(zip(prompts, first, strict=True)):
+        if found.add(prompt, record, "turn 1"):
+            more = subject.prompts[(index + 1) % len(subject.prompts)].ids[:8]
+            followed.append((Prompt(prompt.tag, (*prompt.ids, *emitted_ids(record), *more)), len(prompt.ids)))
+    turns = [prompt for prompt, _ in followed]
+    for what in ("turn 2 on generated KV", "turn 2 after a flush"):
+        if what.endswith("flush"):
+            await subject.client.flush_cache()
+        records = await ask_all(subject, turns, subject.greedy(), concurrency=2)
+        for (prompt, own), record in zip(followed, records, strict=True):
+            if found.add(prompt, record, what) and not what.endswith("flush"):
+                answered = len(prompt.ids) - own - 8
+                if answered > 2 * (subject.page_size or 1):
+                    _cached(found, subject, record, own + 1, f"{prompt.tag} ({what})")
+    return found.evidence()
+
+
+def _cached(found: Gathering, subject: Subject, record: Record, least: int, what: str) -> None:
+    """A problem unless at least `least` tokens, down to a page border, came from the cache."""
+    page = subject.page_size or 1
+    cached = record.cached_tokens
+    if cached is None:
+        note = "the server does not say how many tokens of a prompt were cached (cached_tokens)"
+        if note not in found.notes:
+            found.notes.append(note)
+    elif cached < least // page * page - page:
+        found.problems.append(f"{what}: {cached} tokens came from the cache, at least {least} should have")
+
+
+async def shared_prefix_cancelled(subject: Subject, *, count: int = 12, prefix: int = 96) -> Evidence:
+    """Requests that share a long prefix, every second one cancelled mid-stream: the others stay exact."""
+    found = Gathering()
+    await subject.client.flush_cache()
+    common = of_length(subject.prompts, prefix).ids
+    prompts = [
+        Prompt(f"{prompt.tag} behind a shared prefix", (*common, *prompt.ids))
+        for prompt in taken(subject.prompts, count)
+    ]
+    chance = random.Random(subject.seed)
+    kept: list[tuple[Prompt, asyncio.Task[Record]]] = []
+    cancelled: list[asyncio.Task[Record]] = []
+    for index, prompt in enumerate(prompts):
+        task = asyncio.create_task(ask(subject, prompt, subject.greedy()))
+        if index % 2:
+            cancelled.append(task)
+        else:
+            kept.append((prompt, task))
+    for task in cancelled:
+        await asyncio.sleep(chance.uniform(0.005, 0.05))
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
+    for prompt, task in kept:
+        found.add(prompt, await task, "neighbours cancelled")
+    # The cancelled ones left their KV in the cache or in free pages; the next ones build on both.
+    records = await ask_all(subject, prompts, subject.greedy(), concurrency=4)
+    for prompt, record in zip(prompts, records, strict=True):
+        found.add(prompt, record, "after the cancelling")
+    return found.evidence()
+
+
+async def after_burst(subject: Subject, *, count: int = 32) -> Evidence:
+    """A burst of requests, all aborted: the answers after it are exact."""
+    found = Gathering()
+    long = greedy(4 * subject.output, ignore_eos=True)
+    burst = [asyncio.create_task(ask(subject, prompt, long)) for prompt in taken(subject.prompts, count)]
+    await asyncio.sleep(0.15)
+    for task in burst[::2]:
+        task.cancel()
+    try:
+        await subject.client.abort_all()
+    except ControlError as error:
+        found.notes.append(f"the server has no abort: {error}")
+        for task in burst:
+            task.cancel()
+    await asyncio.gather(*burst, return_exceptions=True)
+    prompts = subject.prompts[:6]
+    records = await ask_all(subject, prompts, subject.greedy(), concurrency=3)
+    for prompt, record in zip(prompts, records, strict=True):
+        found.add(prompt, record, "after an aborted burst")
+    return found.evidence()
+
+
+async def after_eviction(subject: Subject, *, capacity: int | None, most: int = 40_000) -> Evidence:
+    """Prompts answered, pushed out of the cache by others, and answered again: no stale KV is used.
+
+    `capacity` is how many tokens the server's cache holds; beyond `most` it would take too long to fill.
+    """
+    if capacity is None:
+        return Evidence(skipped="the server does not say how many tokens its cache holds")
+    if capacity > most:
+        return Evidence(skipped=f"the cache holds {capacity} tokens, filling more than {most} takes too long")
+    found = Gathering()
+    prompts = subject.prompts[:4]
+    room = subject.context_length or 4096
+    length = min(max(len(prompt.ids) for prompt in subject.prompts) * 4, room - 16)
+    for what in ("before eviction", "after eviction"):
+        if what.startswith("after"):
+            fillers = [_filler(subject, index, length) for index in range(capacity // length + 2)]
+            for record in await ask_all(subject, fillers, greedy(1), concurrency=4):
+                found.check(record, "filling the cache")
+        records = await ask_all(subject, prompts, subject.greedy(), concurrency=2)
+        for prompt, record in zip(prompts, records, strict=True):
+            found.add(prompt, record, what)
+    return found.evidence()
+
+
+def _filler(subject: Subject, index: int, length: int) -> Prompt:
+    """A prompt that shares no prefix with the others: it starts somewhere inside."""
+    ids = of_length(subject.prompts, length + index + 1, start=index).ids
+    return Prompt(f"filler {index}", ids[index + 1 :])
+
+
+RUNNING = "sglang:num_running_reqs"
+WAITING = "sglang:num_queue_reqs"
+USED = "sglang:num_used_tokens"
+
+
+async def idle_and_whole(subject: Subject, *, wait_s: float = 10.0) -> Evidence:
+    """Afterwards the server is idle, its cache can be flushed, and no page of it is lost.
+
+    Reads `/metrics` where the server has them. A few more answers are judged, from an empty cache.
+    """
+    found = Gathering()
+    try:
+        await subject.client.flush_cache(timeout_s=wait_s)
+    except ControlError as error:
+        return Evidence(
+            problems=(f"the server is not idle after all answers came, or cannot flush: {error}",)
+        )
+    try:
+        metrics = await subject.client.metrics()
+    except ControlError:
+        found.notes.append("no /metrics: whether every page of the cache is free again was not checked")
+    else:
+        for name, what in (
+            (RUNNING, "requests still run"),
+            (WAITING, "requests still wait"),
+            (USED, "tokens of the flushed cache are still in use"),
+        ):
+            value = total(metrics, name)
+            if value:
+                found.problems.append(f"{value:g} {what} ({name})")
+    prompts = subject.prompts[:4]
+    records = await ask_all(subject, prompts, subject.greedy(), concurrency=1)
+    for prompt, record in zip(prompts, records, strict=True):
+        found.add(prompt, record, "on an idle server")
+    return found.evidence()

@@ -1,0 +1,211 @@
+"""Contract: sampling parameters are honoured, or refused, but never silently ignored."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pytest_ddtree.client.records import Record, Sampling
+from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, ask_all, failure, greedy
+from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
+
+
+def refused(record: Record) -> bool:
+    """Whether the server refused a request by a status of 400 to 499: an honest answer, and no fault."""
+    return record.outcome == "rejected" and record.http_status is not None and 400 <= record.http_status < 500
+
+
+def _take(found: Gathering, record: Record, what: str) -> bool:
+    """Whether a record can be looked at; a refusal is a note, any other failure a problem."""
+    if refused(record):
+        note = f"{what} is refused: {record.error}"
+        if note not in found.notes:
+            found.notes.append(note)
+        return False
+    if not record.ok:
+        found.problems.append(failure(record, what))
+    return record.ok
+
+
+async def logit_bias(subject: Subject, *, count: int = 4) -> Evidence:
+    """logit_bias of +100 makes every token that one; of -100 the token never comes."""
+    found = Gathering()
+    prompts = subject.prompts[:count]
+    plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=count)
+    for prompt, record in zip(prompts, plain, strict=True):
+        if not found.check(record, "without bias"):
+            continue
+        common = Counter(record.output_ids).most_common(1)[0][0]
+        forced = record.output_ids[-1]
+        for bias, token_id in ((100.0, forced), (-100.0, common)):
+            sampling = greedy(subject.output, ignore_eos=True, extra={"logit_bias": {str(token_id): bias}})
+            (biased,) = await ask_all(subject, [prompt], sampling, concurrency=1)
+            if not _take(found, biased, f"logit_bias {bias:+g}"):
+                continue
+            others = sum(1 for other in biased.output_ids if other != token_id)
+            if bias > 0 and others:
+                found.problems.append(
+                    f"{prompt.tag}: with logit_bias +100 on token {token_id} {others} of "
+                    f"{len(biased.output_ids)} tokens are others"
+                )
+            elif bias < 0 and others < len(biased.output_ids):
+                found.problems.append(
+                    f"{prompt.tag}: with logit_bias -100 on token {token_id} it comes "
+                    f"{len(biased.output_ids) - others} times"
+                )
+    return found.evidence()
+
+
+PENALTIES: Mapping[str, float] = {
+    "frequency_penalty": 2.0,
+    "presence_penalty": 2.0,
+    "repetition_penalty": 1.8,
+}
+
+
+async def penalties(subject: Subject, *, count: int = 4, among: int = 16) -> Evidence:
+    """Each penalty changes answers that repeat tokens: it is honoured, if perhaps once per block.
+
+    A logit bias confines the answers to a few tokens, so that they must repeat and the next best is near;
+    without it a confident model may answer the same under any penalty. Where the bias is refused the plain
+    answers are used, and those that repeat little are left out.
+    """
+    found = Gathering()
+    prompts = list(subject.prompts[:count])
+    plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=count)
+    for record in plain:
+        found.check(record, "without penalty")
+    if found.problems:
+        return found.evidence()
+    common = Counter(token for record in plain for token in record.output_ids if token not in subject.eos)
+    bias = {"logit_bias": {str(token): 60.0 for token, _ in common.most_common(among)}}
+    confined = await ask_all(
+        subject, prompts, greedy(subject.output, ignore_eos=True, extra=bias), concurrency=count
+    )
+    if any(refused(record) for record in confined):
+        bias, confined = {}, plain
+    repeating = [
+        (prompt, record)
+        for prompt, record in zip(prompts, confined, strict=True)
+        if found.check(record, "confined to a few tokens")
+        and repeats(record.output_ids) >= subject.output // 4
+    ]
+    if not repeating and not found.problems:
+        return Evidence(skipped="no answer repeats enough tokens for a penalty to show")
+    asked = [prompt for prompt, _ in repeating]
+    for name, value in PENALTIES.items():
+        sampling = greedy(subject.output, ignore_eos=True, extra={name: value, **bias})
+        records = await ask_all(subject, asked, sampling, concurrency=count)
+        taken = [
+            (old, new)
+            for (_, old), new in zip(repeating, records, strict=True)
+            if _take(found, new, f"{name} {value:g}")
+        ]
+        if taken and all(old.output_ids == new.output_ids for old, new in taken):
+            found.problems.append(f"{name} {value:g} changes none of {len(taken)} answers: it is ignored")
+    return found.evidence()
+
+
+def repeats(ids: Sequence[int]) -> int:
+    """Tokens that were there before."""
+    return len(ids) - len(set(ids))
+
+
+COLD: Mapping[str, Mapping[str, float | int]] = {
+    "min_p 1": {"min_p": 1.0},
+    "top_k 1": {"top_k": 1},
+    "top_p 1e-6": {"top_p": 1e-6},
+}
+
+
+async def truncation(subject: Subject, *, count: int = 4) -> Evidence:
+    """At temperature 1, min_p 1, top_k 1 and a tiny top_p leave only the best token: the answer is greedy.
+
+    Judged by teacher forcing like any greedy answer, so a parameter that is ignored is corrupt.
+    """
+    found = Gathering()
+    prompts = subject.prompts[:count]
+    for name, values in COLD.items():
+        sampling = Sampling(
+            max_new_tokens=subject.output,
+            temperature=1.0,
+            seed=subject.seed + 17,
+            top_p=float(values["top_p"]) if "top_p" in values else None,
+            top_k=int(values["top_k"]) if "top_k" in values else None,
+            min_p=float(values["min_p"]) if "min_p" in values else None,
+        )
+        records = await ask_all(subject, prompts, sampling, concurrency=count)
+        for prompt, record in zip(prompts, records, strict=True):
+            if _take(found, record, name):
+                found.add(prompt, record, name)
+    return found.evidence()
+
+
+async def seeds(subject: Subject, *, count: int = 4) -> Evidence:
+    """At temperature 1 other seeds give other answers: the temperature is not ignored."""
+    found = Gathering()
+    prompts = list(subject.prompts[:count])
+    answers: list[list[tuple[int, ...]]] = []
+    for seed in range(3):
+        sampling = Sampling(
+            max_new_tokens=subject.output,
+            temperature=1.0,
+            top_p=1.0,
+            top_k=-1,
+            seed=subject.seed + seed,
+            ignore_eos=True,
+        )
+        records = await ask_all(subject, prompts, sampling, concurrency=count)
+        if not all(_take(found, record, "temperature 1") for record in records):
+            return found.evidence()
+        answers.append([emitted_ids(record) for record in records])
+    same = sum(1 for of_prompt in zip(*answers, strict=True) if len(set(of_prompt)) == 1)
+    if same == len(prompts):
+        found.problems.append(
+            f"at temperature 1 each of {same} prompts has the same answer under 3 seeds: the temperature is ignored"
+        )
+    return found.evidence()
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "count": {"type": "integer", "maximum": 99}},
+    "required": ["name", "count"],
+    "additionalProperties": False,
+}
+
+
+async def grammar(subject: Subject, *, count: int = 3) -> Evidence:
+    """With a JSON schema the answer is valid by it, or the server refuses the schema."""
+    found = Gathering()
+    prompts: list[Prompt] = list(subject.prompts[:count])
+    sampling = greedy(max(96, subject.output), extra={"json_schema": json.dumps(SCHEMA)})
+    records = await ask_all(subject, prompts, sampling, concurrency=count)
+    for prompt, record in zip(prompts, records, strict=True):
+        if not _take(found, record, "json_schema"):
+            continue
+        if (record.finish_reason or {}).get("type") == "length":
+            found.notes.append(f"{prompt.tag}: the length limit cut the JSON")
+            continue
+        problem = json_problem(record.text)
+        if problem is not None:
+            found.problems.append(
+                f"{prompt.tag}: the answer to a JSON schema {problem}: {record.text[:80]!r}"
+            )
+    return found.evidence()
+
+
+def json_problem(text: str) -> str | None:
+    """Why `text` is not valid by `SCHEMA`; None if it is."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        return f"is no JSON ({error})"
+    if not isinstance(value, dict) or set(value) != {"name", "count"}:
+        return "has not exactly the members name and count"
+    if not isinstance(value["name"], str) or len(value["name"]) > 12:
+        return "has no name of at most 12 characters"
+    if not isinstance(value["count"], int) or isinstance(value["count"], bool) or value["count"] > 99:
+        return "has no whole count of at most 99"
+    return None

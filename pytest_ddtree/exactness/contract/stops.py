@@ -1,0 +1,149 @@
+"""Contract: an answer ends where it must, also inside an accepted run."""
+
+from __future__ import annotations
+
+import random
+
+from pytest_ddtree.client.records import Record
+from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, ask_all, greedy
+from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
+
+
+async def eos_in_run(subject: Subject, *, most: int = 512) -> Evidence:
+    """An answer that ends by itself ends with its stop token: nothing follows, and a missed stop is judged."""
+    found = Gathering()
+    room = most
+    if subject.context_length is not None:
+        room = min(room, subject.context_length - max(len(prompt.ids) for prompt in subject.prompts) - 16)
+    records = await ask_all(subject, subject.prompts, greedy(room), concurrency=8)
+    ended = 0
+    for prompt, record in zip(subject.prompts, records, strict=True):
+        if not found.check(record, "to its natural end"):
+            continue
+        early = [token_id for token_id in emitted_ids(record)[:-1] if token_id in subject.eos]
+        if early:
+            found.problems.append(
+                f"{prompt.tag}: {len(emitted_ids(record))} tokens with the stop token {early[0]} among them: "
+                "tokens after the stop leaked"
+            )
+        if (record.finish_reason or {}).get("type") == "stop":
+            ended += 1
+            found.add(prompt, record, "to its natural end")
+        elif early:
+            found.add(prompt, record, "past a stop token")
+    if not ended and not found.problems:
+        return Evidence(skipped=f"none of {len(records)} prompts ends by itself within {room} tokens")
+    found.notes.append(f"{ended} of {len(records)} answers ended by themselves")
+    return found.evidence()
+
+
+async def ignore_eos(subject: Subject, *, count: int = 6) -> Evidence:
+    """With ignore_eos an answer has exactly as many tokens as were asked for."""
+    found = Gathering()
+    prompts = subject.prompts[:count]
+    output = subject.output + 1
+    records = await ask_all(subject, prompts, greedy(output, ignore_eos=True), concurrency=3)
+    for prompt, record in zip(prompts, records, strict=True):
+        if found.add(prompt, record, "ignore_eos") and record.completion_tokens != output:
+            found.problems.append(f"{prompt.tag} (ignore_eos): {record.completion_tokens} of {output} tokens")
+    return found.evidence()
+
+
+async def stop_ids(subject: Subject, *, count: int = 6) -> Evidence:
+    """A stop id ends the answer with its first occurrence, wherever it lies in a verify step."""
+    found = Gathering()
+    prompts = list(subject.prompts[:count])
+    plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=3)
+    chance = random.Random(subject.seed)
+    for prompt, record in zip(prompts, plain, strict=True):
+        if not found.check(record, "without stop ids"):
+            continue
+        ids = record.output_ids
+        # The first token too: prefill emits it, and nothing may follow.
+        for index in sorted({0, *chance.sample(range(1, len(ids)), min(3, len(ids) - 1))}):
+            sampling = greedy(subject.output, ignore_eos=True, stop_token_ids=(ids[index],))
+            (stopped,) = await ask_all(subject, [prompt], sampling, concurrency=1)
+            what = f"stop id {ids[index]}"
+            if found.check(stopped, what):
+                found.problems += stop_id_problems(prompt, stopped, ids[index], what)
+                found.add(prompt, stopped, what)
+    return found.evidence()
+
+
+def stop_id_problems(prompt: Prompt, stopped: Record, stop: int, what: str) -> list[str]:
+    """What is wrong with an answer that should have ended at the first `stop`."""
+    ids = emitted_ids(stopped)
+    kind = (stopped.finish_reason or {}).get("type")
+    where = f"{prompt.tag} ({what})"
+    if stop in ids[:-1]:
+        return [f"{where}: {len(ids) - 1 - ids.index(stop)} tokens came after the stop id"]
+    if stop in ids and kind != "stop":
+        return [f"{where}: the answer ends with the stop id, but its finish reason is {kind}"]
+    if stop not in ids and kind == "stop":
+        return [f"{where}: finish reason stop, but the answer does not hold the stop id"]
+    return []
+
+
+async def stop_strings(subject: Subject, *, count: int = 6, each_has: int = 3) -> Evidence:
+    """A stop string ends the answer before it, across token and chunk borders, and never shows up in the
+    text."""
+    found = Gathering()
+    prompts = list(subject.prompts[:count])
+    plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=3)
+    chance = random.Random(subject.seed)
+    tried = 0
+    for prompt, record in zip(prompts, plain, strict=True):
+        if not found.check(record, "without stop strings"):
+            continue
+        for stop in choose_stops(record.text, chance, each_has):
+            tried += 1
+            sampling = greedy(subject.output, ignore_eos=True, stop=(stop,))
+            for stream in (True, False):
+                (stopped,) = await ask_all(subject, [prompt], sampling, concurrency=1, stream=stream)
+                what = f"stop string {stop!r}, {'streamed' if stream else 'whole'}"
+                if found.check(stopped, what):
+                    found.problems += stop_string_problems(subject, prompt, stopped, stop, what)
+    if not tried and not found.problems:
+        return Evidence(skipped="no answer has enough text to choose a stop string from")
+    return found.evidence()
+
+
+def choose_stops(text: str, chance: random.Random, count: int) -> list[str]:
+    """Stop strings of 2 to 9 characters from inside `text`, away from its start: they straddle tokens.
+
+    Characters that may be half of a token (replacement characters) are left out.
+    """
+    stops: list[str] = []
+    for _ in range(20 * count):
+        if len(text) < 24 or len(stops) == count:
+            break
+        start = chance.randrange(8, len(text) - 10)
+        stop = text[start : start + chance.randint(2, 9)]
+        if "\ufffd" not in stop and stop.strip() and stop not in stops:
+            stops.append(stop)
+    return stops
+
+
+def stop_string_problems(
+    subject: Subject, prompt: Prompt, stopped: Record, stop: str, what: str
+) -> list[str]:
+    """What is wrong with an answer that should have ended before the first `stop`."""
+    where = f"{prompt.tag} ({what})"
+    reason = stopped.finish_reason or {}
+    if stop in stopped.text:
+        after = len(stopped.text) - stopped.text.index(stop) - len(stop)
+        return [f"{where}: the text holds the stop string and {after} characters after it"]
+    if reason.get("type") != "stop":
+        if stop in subject.decode(stopped.output_ids):
+            return [f"{where}: the tokens spell the stop string, but the answer went on to its length limit"]
+        return []
+    if reason.get("matched") not in (None, stop):
+        return [f"{where}: finish reason matched {reason.get('matched')!r}"]
+    decoded = subject.decode(stopped.output_ids)
+    if stop not in decoded:
+        return [f"{where}: finish reason stop, but the tokens do not spell the stop string"]
+    if stop in subject.decode(stopped.output_ids[:-1]):
+        return [f"{where}: tokens came after the one that completed the stop string"]
+    if decoded[: decoded.index(stop)] != stopped.text:
+        return [f"{where}: the text is not what the tokens spell up to the stop string"]
+    return []

@@ -1,0 +1,178 @@
+"""The noise floor: what healthy non-speculative arithmetic does against itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy import stats
+
+from pytest_ddtree.exactness.judged import JudgedAnswer
+from pytest_ddtree.exactness.tally import Tally, dispersion_of, tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseFloor:
+    """Baseline answers judged by the baseline, under one or more conditions (concurrency).
+
+    Different batch sizes run different kernels, and the noisiest may be the plain single row (facts: vLLM in
+    bf16), so the largest share of any condition counts. Answers of two conditions to one prompt are much
+    alike, so conditions are never added up as if they were independent.
+    """
+
+    conditions: tuple[str, ...]
+    tokens: int
+    """Judged tokens, over all conditions."""
+    largest: float
+    """Largest gap seen, nats."""
+    share: float
+    """Share of tokens that are not the argmax, in the condition where it is largest."""
+    share_off: int
+    """Tokens that are not the argmax in that condition ..."""
+    share_tokens: int
+    """... of so many."""
+    scale: float
+    """Mean of the positive gaps, nats: the scale of an exponential tail; 0 where no gap was seen."""
+    off: int
+    """Tokens that are not the argmax, over all conditions."""
+    answers: int
+    """Answers in the condition with the largest share."""
+    per_prompt: Mapping[str, tuple[int, int]]
+    """Prompt tag -> (tokens that are not the argmax, tokens), over all conditions."""
+    dispersion: float
+    """Variance over mean of the counts per answer, at least 1, the largest of any condition."""
+
+    def largest_at(self, tokens: int) -> float:
+        """The largest gap to expect among `tokens` healthy tokens, nats.
+
+        A maximum grows with n. For gaps with an exponential tail of scale s the largest of m is about s ln m;
+        so the floor's own largest is raised by s ln(tokens / floor tokens) when more tokens are judged than
+        the floor has.
+        """
+        return self.largest + self.raised_by(tokens, self.scale)
+
+    def raised_by(self, tokens: int, scale: float) -> float:
+        """How far the largest of `tokens` gaps exceeds the floor's largest, nats, for a tail of `scale`."""
+        have = max(self.share_tokens, 1)
+        return scale * math.log(tokens / have) if tokens > have else 0.0
+
+    def share_bound(self) -> float:
+        """Share to compare with; zero observed in n tokens means at most 3/n (95 % Poisson bound)."""
+        if self.share_tokens == 0:
+            return 1.0
+        return max(self.share, 3.0 / self.share_tokens if self.share_off == 0 else 0.0)
+
+    def dispersion_bound(self) -> float:
+        """The dispersion that the floor does not exclude.
+
+        Its upper 95 % bound, as a variance with answers - 1 degrees of freedom; at least 1.5.
+        """
+        freedom = self.answers - 1
+        if freedom < 1:
+            return 4.0
+        return max(1.5, self.dispersion * min(4.0, freedom / float(stats.chi2.ppf(0.05, freedom))))
+
+    def dispersion_at(self, mean: float) -> float:
+        """The dispersion to expect among answers with so many non-argmax tokens on average.
+
+        Prompts differ in their rates, and that part of the variance grows with the square of the mean: twice
+        as long answers have twice the excess dispersion.
+        """
+        here = self.share_bound() * self.share_tokens / max(self.answers, 1)
+        return 1.0 + (self.dispersion_bound() - 1.0) * max(1.0, mean / here)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for stored records."""
+        return {
+            "conditions": list(self.conditions),
+            "tokens": self.tokens,
+            "largest_nats": self.largest,
+            "share": self.share,
+            "share_off": self.share_off,
+            "share_tokens": self.share_tokens,
+            "scale_nats": self.scale,
+            "off": self.off,
+            "answers": self.answers,
+            "per_prompt": {tag: list(counts) for tag, counts in self.per_prompt.items()},
+            "dispersion": self.dispersion,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> NoiseFloor:
+        """The floor that `as_json` wrote; KeyError or TypeError when it did not."""
+        per_prompt = {str(tag): (int(off), int(tokens)) for tag, (off, tokens) in value["per_prompt"].items()}
+        return cls(
+            conditions=tuple(value["conditions"]),
+            tokens=int(value["tokens"]),
+            largest=float(value["largest_nats"]),
+            share=float(value["share"]),
+            share_off=int(value["share_off"]),
+            share_tokens=int(value["share_tokens"]),
+            scale=float(value["scale_nats"]),
+            off=int(value["off"]),
+            answers=int(value["answers"]),
+            per_prompt=per_prompt,
+            dispersion=float(value["dispersion"]),
+        )
+
+
+def make_floor(judged: Mapping[str, Sequence[JudgedAnswer]]) -> NoiseFloor:
+    """The floor from baseline answers judged by the baseline: condition -> answers.
+
+    Raises:
+        ValueError: not one token was judged.
+    """
+    per_prompt: dict[str, tuple[int, int]] = {}
+    for answers in judged.values():
+        for answer in answers:
+            before = per_prompt.get(answer.tag, (0, 0))
+            per_prompt[answer.tag] = (before[0] + answer.off, before[1] + answer.tokens)
+    return floor_of({condition: tally(answers) for condition, answers in judged.items()}, per_prompt)
+
+
+def floor_of(
+    tallies: Mapping[str, Tally], per_prompt: Mapping[str, tuple[int, int]] | None = None
+) -> NoiseFloor:
+    """The floor from tallies: condition -> tally. Raises ValueError when not one token was judged."""
+    judged = [found for found in tallies.values() if found.tokens.size]
+    if not judged:
+        raise ValueError("a noise floor needs judged tokens, and there is none")
+    # Among conditions without any, the longest says most.
+    noisiest = max(judged, key=lambda found: (found.share, found.all_tokens))
+    off = sum(found.all_off for found in judged)
+    return NoiseFloor(
+        conditions=tuple(tallies),
+        tokens=sum(found.all_tokens for found in judged),
+        largest=max(found.largest_of_all for found in judged),
+        share=noisiest.share,
+        share_off=noisiest.all_off,
+        share_tokens=noisiest.all_tokens,
+        scale=sum(float(found.gap_sum.sum()) for found in judged) / off if off else 0.0,
+        off=off,
+        answers=int(noisiest.tokens.size),
+        per_prompt=dict(per_prompt or {}),
+        dispersion=max(dispersion_of(found.events, found.tokens) for found in judged),
+    )
+
+
+def assumed_floor(*, float32: bool = False) -> NoiseFloor:
+    """A floor for a server without a baseline to measure one on (level `self`).
+
+    bf16: the noisiest healthy row seen on a real GPU server with a 7-million-parameter model, which is a
+    worst case (0.9 % of 10,240 tokens, largest gap 0.375 nats). float32: nothing seen in as many tokens.
+    """
+    return NoiseFloor(
+        conditions=("assumed",),
+        tokens=10_240,
+        largest=0.0 if float32 else 0.375,
+        share=0.0 if float32 else 92 / 10_240,
+        share_off=0 if float32 else 92,
+        share_tokens=10_240,
+        scale=0.0 if float32 else 0.155,
+        off=0 if float32 else 92,
+        answers=64,
+        per_prompt={},
+        dispersion=1.0 if float32 else 1.8,
+    )

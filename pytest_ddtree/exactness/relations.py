@@ -1,0 +1,263 @@
+"""Relations between accept lengths: a lossless verify hides a faulty drafter from every comparison of tokens.
+
+Wrong hidden states or a misaligned window leave the answers right and make drafts worse. What must hold on
+the same prompts: a tree accepts at least as much as the chain, a larger budget at least as much as a smaller
+one, topk 1 with budget block - 1 as much as the chain, and a depth is not accepted more often than the one
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from pytest_ddtree.client.records import Record
+from pytest_ddtree.exactness.steps import step_sizes
+from pytest_ddtree.grid import Config
+
+MIN_PROMPTS = 6
+RelationKind = Literal["holds", "broken", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Tokens and verify steps of a config by prompt: tag -> (tokens after prefill's first, verify steps)."""
+
+    config: Config
+    counts: Mapping[str, tuple[int, int]]
+
+    @property
+    def accept_length(self) -> float:
+        """Tokens per verify step over all prompts, the bonus included."""
+        steps = sum(steps for _, steps in self.counts.values())
+        return sum(tokens for tokens, _ in self.counts.values()) / steps if steps else 0.0
+
+
+def acceptance(config: Config, records: Mapping[str, Record]) -> Acceptance:
+    """Counts of the records that say how many verify steps they took; the first token is prefill's."""
+    return Acceptance(
+        config,
+        {
+            tag: (record.completion_tokens - 1, record.verify_steps)
+            for tag, record in records.items()
+            if record.ok and record.verify_steps is not None and record.completion_tokens > 1
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """What must hold between two configs, the ratio seen with its interval, and whether it holds."""
+
+    name: str
+    left: str
+    right: str
+    ratio: float
+    """Accept length of `left` over that of `right`."""
+    low: float
+    high: float
+    prompts: int
+    kind: RelationKind
+    reason: str = ""
+
+    def summary(self) -> str:
+        """One line for people."""
+        interval = f"{self.ratio:.3f} ({self.low:.3f} to {self.high:.3f}, {self.prompts} prompts)"
+        return f"{self.name}: {self.left} / {self.right} = {interval}: {self.kind} {self.reason}".rstrip()
+
+
+def relations(
+    found: Sequence[Acceptance], *, block_size: int | None = None, alpha: float = 0.001, margin: float = 0.02
+) -> tuple[Relation, ...]:
+    """Every relation between these configs, in the order given.
+
+    A relation is broken when the whole interval lies beyond it by more than `margin` (relative). Intervals
+    are at level 1 - alpha / number of relations. `block_size` is the drafter's own, for configs that have
+    none.
+    """
+    pairs = _pairs(found, block_size)
+    part = alpha / max(1, len(pairs))
+    return tuple(
+        _relate(name, left, right, equal=equal, alpha=part, margin=margin)
+        for name, left, right, equal in pairs
+    )
+
+
+def _pairs(
+    found: Sequence[Acceptance], block_size: int | None
+) -> list[tuple[str, Acceptance, Acceptance, bool]]:
+    pairs: list[tuple[str, Acceptance, Acceptance, bool]] = []
+    by_config = {acceptance.config: acceptance for acceptance in found}
+    for acceptance in found:
+        config = acceptance.config
+        if config.kind != "tree" or config.budget is None:
+            continue
+        chain = by_config.get(Config("chain", window=config.window, block_size=config.block_size))
+        depth = (config.block_size or block_size or 0) - 1
+        if chain is not None and config.topk == 1 and config.budget == depth:
+            pairs.append(("topk 1 with budget block - 1 equals the chain", acceptance, chain, True))
+        elif chain is not None and depth > 0 and config.budget >= depth:
+            pairs.append(("a tree accepts at least as much as the chain", acceptance, chain, False))
+        smaller = [
+            other
+            for other in found
+            if other.config.kind == "tree"
+            and other.config.budget is not None
+            and other.config.budget < config.budget
+            and replace(other.config, budget=config.budget) == config
+        ]
+        if smaller:
+            nearest = max(smaller, key=lambda other: other.config.budget or 0)
+            pairs.append(("accept length does not fall with the budget", acceptance, nearest, False))
+    return pairs
+
+
+def _relate(
+    name: str, left: Acceptance, right: Acceptance, *, equal: bool, alpha: float, margin: float
+) -> Relation:
+    ratio, low, high, prompts = log_ratio_interval(left.counts, right.counts, alpha=alpha)
+    kind: RelationKind = "holds"
+    reason = ""
+    if prompts < MIN_PROMPTS:
+        kind, reason = "unknown", f"(only {prompts} prompts in common, {MIN_PROMPTS} are needed)"
+    elif high < 1.0 - margin:
+        kind, reason = "broken", "(too low)"
+    elif equal and low > 1.0 + margin:
+        kind, reason = "broken", "(too high)"
+    return Relation(
+        name=name,
+        left=left.config.id,
+        right=right.config.id,
+        ratio=ratio,
+        low=low,
+        high=high,
+        prompts=prompts,
+        kind=kind,
+        reason=reason,
+    )
+
+
+def log_ratio_interval(
+    left: Mapping[str, tuple[int, int]], right: Mapping[str, tuple[int, int]], *, alpha: float
+) -> tuple[float, float, float, int]:
+    """(ratio, low, high, prompts) of two accept lengths on the prompts in common.
+
+    The ratio is that of the totals; its interval is a t-interval of its logarithm with the linearised (delta
+    method) contributions of the prompts, which are paired: a prompt that is easy is easy for both.
+    """
+    tags = [tag for tag in left if tag in right and left[tag][1] > 0 and right[tag][1] > 0]
+    if len(tags) < 2:
+        return 1.0, 0.0, float("inf"), len(tags)
+    table = np.asarray([(*left[tag], *right[tag]) for tag in tags], dtype=np.float64)
+    totals = table.sum(axis=0)
+    if np.any(totals <= 0):
+        return 1.0, 0.0, float("inf"), len(tags)
+    ratio = (totals[0] / totals[1]) / (totals[2] / totals[3])
+    parts = table / totals
+    influence = len(tags) * (parts[:, 0] - parts[:, 1] - parts[:, 2] + parts[:, 3])
+    error = float(influence.std(ddof=1)) / np.sqrt(len(tags))
+    reach = float(stats.t.ppf(1.0 - alpha / 2.0, len(tags) - 1)) * error
+    return float(ratio), float(ratio * np.exp(-reach)), float(ratio * np.exp(reach)), len(tags)
+
+
+def window_relations(
+    windowed: Acceptance, full: Acceptance, lengths: Mapping[str, int], *, output: int, alpha: float = 0.001
+) -> tuple[Relation, ...]:
+    """What a draft window must and must not change, on the same prompts with and without it.
+
+    `lengths` holds the prompts' tokens by tag, `output` is what was asked for. A window that the whole
+    context fits in changes nothing; one that is much shorter than every context (a quarter) changes some
+    answer's count of verify steps, or it is not in force.
+    """
+    window = windowed.config.window
+    if window is None:
+        raise ValueError(f"{windowed.config.id} has no window")
+    fits = {tag for tag, length in lengths.items() if length + output <= window}
+    far = {tag for tag, length in lengths.items() if length >= 4 * window}
+    found = []
+    ratio, low, high, prompts = log_ratio_interval(
+        {tag: windowed.counts[tag] for tag in windowed.counts if tag in fits}, full.counts, alpha=alpha
+    )
+    if prompts >= MIN_PROMPTS:
+        same = low <= 1.0 <= high or abs(ratio - 1.0) < 0.02
+        name = "a window that holds the whole context changes nothing"
+        found.append(_window(name, windowed, full, (ratio, low, high, prompts), same))
+    ratio, low, high, prompts = log_ratio_interval(
+        {tag: windowed.counts[tag] for tag in windowed.counts if tag in far}, full.counts, alpha=alpha
+    )
+    if prompts >= MIN_PROMPTS:
+        changed = any(windowed.counts[tag] != full.counts.get(tag) for tag in far if tag in windowed.counts)
+        name = "a window far shorter than the context changes the drafts"
+        found.append(_window(name, windowed, full, (ratio, low, high, prompts), changed))
+    return tuple(found)
+
+
+def _window(
+    name: str, left: Acceptance, right: Acceptance, seen: tuple[float, float, float, int], holds: bool
+) -> Relation:
+    ratio, low, high, prompts = seen
+    return Relation(
+        name=name,
+        left=left.config.id,
+        right=right.config.id,
+        ratio=ratio,
+        low=low,
+        high=high,
+        prompts=prompts,
+        kind="holds" if holds else "broken",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DepthAcceptance:
+    """How deep the drafts were accepted, by depth from 1."""
+
+    shares: tuple[float, ...]
+    """Share of all steps in which this depth was accepted; falls with depth by its nature."""
+    rates: tuple[float, ...]
+    """Share among the steps in which the depth before was accepted; may well rise, see `depth_acceptance`."""
+    steps: int
+
+
+def depth_acceptance(records: Sequence[Record]) -> DepthAcceptance | None:
+    """Acceptance by depth from proved verify steps; None where no record's steps are proved.
+
+    A step of n tokens accepted depths 1 to n - 1. The last step of an answer is left out: the length limit or
+    a stop may have cut it. For people, not for a gate: the rate among steps that got as far rises with depth
+    on a healthy server (0.34, 0.52, 0.77, 0.95 on the embedded chain), because easy text comes in stretches.
+    """
+    sizes = [sizes[:-1] for record in records if (sizes := step_sizes(record)) is not None]
+    flat = np.asarray([size for row in sizes for size in row], dtype=np.int64)
+    if flat.size == 0:
+        return None
+    reached = [int(np.count_nonzero(flat >= depth)) for depth in range(1, int(flat.max()) + 1)]
+    shares = tuple(count / flat.size for count in reached[1:])
+    rates = tuple(after / before for before, after in pairwise(reached))
+    return DepthAcceptance(shares, rates, int(flat.size))
+
+
+HISTOGRAM = "spec_correct_drafts_histogram"
+
+
+def histogram_problems(record: Record) -> list[str]:
+    """What the server's histogram of accepted drafts per step says that its chunks do not bear out."""
+    said = record.meta.get(HISTOGRAM)
+    steps = record.verify_steps
+    if not isinstance(said, list) or steps is None or not all(isinstance(count, int) for count in said):
+        return []
+    problems = []
+    if sum(said) != steps:
+        problems.append(f"{HISTOGRAM} holds {sum(said)} steps, spec_verify_ct says {steps}")
+    sizes = step_sizes(record)
+    accepted = sum(number * count for number, count in enumerate(said))
+    # The length limit may cut the last step, so its accepted drafts are not all emitted.
+    if sizes is not None and accepted < sum(sizes) - len(sizes):
+        problems.append(
+            f"{HISTOGRAM} holds {accepted} accepted drafts, but {sum(sizes) - len(sizes)} were emitted"
+        )
+    return problems

@@ -1,0 +1,145 @@
+"""Sampled answers of a server, and the probe whether its logprobs are raw or scaled by the temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.client.records import Record, Request, Sampling
+from pytest_ddtree.exactness.judged import JudgedAnswer
+from pytest_ddtree.exactness.levels import teacher_force
+from pytest_ddtree.exactness.parallel import each
+from pytest_ddtree.exactness.prompts import AnswerFailed, Prompt, prompts_by_tag
+from pytest_ddtree.exactness.sampling import (
+    Outside,
+    SamplingVerdict,
+    judge_samples,
+    make_samples,
+    outside_top_k,
+)
+
+LogprobScale = Literal["raw", "scaled", "unclear"]
+
+
+async def sample(
+    client: AsyncClient,
+    prompts: Sequence[Prompt],
+    *,
+    output: int,
+    concurrency: int,
+    temperature: float = 1.0,
+    top_k: int = -1,
+    seed: int = 0,
+) -> dict[str, Record]:
+    """One sampled answer to each prompt: tag -> record. Every request has a seed of its own.
+
+    Nothing but `top_k` truncates: what a model's generation config would add is switched off explicitly. EOS
+    is ignored so that every answer has `output` tokens. Raises AnswerFailed for an answer that is not `ok`.
+    """
+    prompts_by_tag(list(prompts))
+
+    async def answer(numbered: tuple[int, Prompt]) -> Record:
+        number, prompt = numbered
+        sampling = Sampling(
+            max_new_tokens=output,
+            temperature=temperature,
+            top_p=1.0,
+            top_k=top_k,
+            min_p=0.0,
+            seed=seed + number,
+            ignore_eos=True,
+        )
+        record = await client.generate(Request(sampling=sampling, input_ids=prompt.ids, tag=prompt.tag))
+        if not record.ok:
+            raise AnswerFailed(record, "a sampled answer")
+        return record
+
+    records = await each(answer, list(enumerate(prompts)), concurrency)
+    return {prompt.tag: record for prompt, record in zip(prompts, records, strict=True)}
+
+
+async def probe_logprobs(client: AsyncClient, prompt: Prompt, *, tolerance: float = 0.02) -> LogprobScale:
+    """Whether the logprobs of a sampled token are the model's or those after division by the temperature.
+
+    One token at temperature 1 and one at 2: the best token's lead over the second is the same in raw logprobs
+    and half as large in scaled ones. `unclear` when it is neither within `tolerance` of the lead.
+    """
+    leads = []
+    for temperature in (1.0, 2.0):
+        sampling = Sampling(
+            max_new_tokens=1, temperature=temperature, top_p=1.0, top_k=-1, seed=1, ignore_eos=True
+        )
+        request = Request(sampling=sampling, input_ids=prompt.ids, tag=prompt.tag)
+        record, scores = await client.baseline_with_logprobs(request, top=2)
+        if not scores:
+            raise AnswerFailed(record, "a sampled token with logprobs")
+        leads.append(scores[0].top[0][1] - scores[0].top[1][1])
+    at_one, at_two = leads
+    if abs(at_two - at_one) <= tolerance * at_one:
+        return "raw"
+    return "scaled" if abs(at_two - at_one / 2.0) <= tolerance * at_one else "unclear"
+
+
+async def verify_sampling(
+    client: AsyncClient,
+    baseline: AsyncClient,
+    prompts: Sequence[Prompt],
+    *,
+    config: str,
+    output: int = 64,
+    concurrency: int = 8,
+    top: int = 20,
+    seed: int = 0,
+    alpha: float = 0.001,
+) -> SamplingVerdict:
+    """Whether answers sampled at temperature 1 are samples from the baseline.
+
+    Half of the prompts are asked one at a time, where verify steps can be read from the chunks, half side by
+    side, where a coin may be shared. The baseline samples the same prompts under other seeds, for the null.
+    Raises what `sample` and `teacher_force` raise.
+    """
+
+    async def judged(server: AsyncClient, first_seed: int) -> tuple[list[JudgedAnswer], dict[str, Record]]:
+        half = len(prompts) // 2
+        records: dict[str, Record] = {}
+        for asked, beside, offset in ((prompts[:half], 1, 0), (prompts[half:], concurrency, half)):
+            records |= await sample(
+                server, asked, output=output, concurrency=beside, seed=first_seed + offset
+            )
+        return await teacher_force(baseline, prompts, records, top=top, concurrency=concurrency), records
+
+    null, _ = await judged(baseline, seed + 1_000_003)
+    run, records = await judged(client, seed)
+    return judge_samples(
+        make_samples(run, records, seed=seed), make_samples(null, seed=seed + 1), config=config, alpha=alpha
+    )
+
+
+async def verify_top_k(
+    client: AsyncClient,
+    baseline: AsyncClient,
+    prompts: Sequence[Prompt],
+    *,
+    tolerance: float,
+    top_k: int = 4,
+    temperature: float = 1.0,
+    output: int = 64,
+    concurrency: int = 8,
+    seed: int = 0,
+) -> tuple[Outside, ...]:
+    """Tokens that a request's `top_k` should have made impossible, at any temperature.
+
+    `tolerance` is the gap limit of the noise floor. Raises what `sample` and `teacher_force` raise.
+    """
+    records = await sample(
+        client,
+        prompts,
+        output=output,
+        concurrency=concurrency,
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+    )
+    judged = await teacher_force(baseline, prompts, records, top=top_k, concurrency=concurrency)
+    return outside_top_k(judged, top_k, tolerance=tolerance)
