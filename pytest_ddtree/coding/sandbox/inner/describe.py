@@ -1,0 +1,59 @@
+"""An exception of a solution as text: its own lines only, bounded in length."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from types import TracebackType
+from typing import Final
+
+FILENAME: Final = "<solution>"
+TEST_FILENAME: Final = "<test>"
+_MOST_FRAMES: Final = 12
+_HEAD_FRAMES: Final = 3
+_MOST_CHARACTERS: Final = 4000
+
+
+def remember_source(source: str, filename: str) -> None:
+    """Lets tracebacks quote the lines of `source`, which is in no file."""
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+
+
+def describe(error: BaseException, filename: str = FILENAME) -> str:
+    """The traceback of `error` through the lines of `filename`, most recent call last.
+
+    Writing an exception as text runs methods of the solution, so whatever they raise is swallowed.
+    """
+    try:
+        text = "".join([*_calls(error.__traceback__, filename), *_last_lines(error)]).rstrip()
+    except BaseException:
+        text = type.__repr__(type(error))
+    if len(text) > _MOST_CHARACTERS:
+        half = _MOST_CHARACTERS // 2
+        text = f"{text[:half]}\n...\n{text[-half:]}"
+    return text
+
+
+def _last_lines(error: BaseException) -> list[str]:
+    return traceback.format_exception_only(type(error), error)
+
+
+def _calls(link: TracebackType | None, filename: str) -> list[str]:
+    places = []
+    while link is not None:
+        code = link.tb_frame.f_code
+        if code.co_filename == filename:
+            places.append((code.co_name, link.tb_lineno))
+        link = link.tb_next
+    tail = _MOST_FRAMES - _HEAD_FRAMES
+    hidden = len(places) - _MOST_FRAMES
+    kept = places if hidden <= 0 else places[:_HEAD_FRAMES] + places[-tail:]
+    lines = traceback.format_list(
+        [
+            traceback.FrameSummary(filename, line, name, line=linecache.getline(filename, line).strip())
+            for name, line in kept
+        ]
+    )
+    if hidden > 0:
+        lines.insert(_HEAD_FRAMES, f"  ... {hidden} more calls ...\n")
+    return lines
