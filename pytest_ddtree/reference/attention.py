@@ -1,0 +1,306 @@
+"""Attention over a paged pool, reading contiguous extents as views wherever rows are few.
+
+A pass holds rows of several requests. Requests with few rows each (decoding, verifying, drafting) and similar
+context length form a group with one padded score buffer, so that the softmax of the group is a handful of calls.
+The rows' own keys (one token, a draft tree, a drafter's block) fill the first columns, the context the others: the
+order of columns does not matter to a softmax. Long pieces of a prompt gather their keys once a layer and go block by
+block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from .arrays import F32
+from .checkpoint import DecoderConfig
+from .kv_pool import FRAME, KVPool
+from .numerics import Numerics
+from .slots import Extent
+from .workspace import Workspace
+
+GROUP_ROWS = 64
+"""Requests with at most this many rows in a pass are handled in groups."""
+BLOCK_ROWS = 128
+"""Query rows of a prompt handled at once."""
+MINUS_INFINITY = np.float32(-np.inf)
+
+Kernel: TypeAlias = Callable[[int, F32, F32, F32, F32], None]
+"""``f(layer, queries, keys, values, out)`` over the rows of one pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """The rows of one request in a pass.
+
+    ``context`` are the extents of the tokens before the rows, ``own`` those of the rows themselves (used by long
+    prompt pieces, whose keys are read back from the pool).
+    """
+
+    begin: int
+    rows: int
+    context: Sequence[Extent]
+    own: Sequence[Extent] = ()
+
+    @property
+    def past(self) -> int:
+        return sum(end - begin for begin, end in self.context)
+
+
+def plan_attention(
+    spans: Sequence[RowSpan],
+    masks: Sequence[F32 | None],
+    pool: KVPool,
+    config: DecoderConfig,
+    numerics: Numerics,
+    workspace: Workspace,
+) -> list[Kernel]:
+    """Kernels that together cover all spans.
+
+    queries are [rows, heads, head_dim] (rotated, scaled), keys and values [rows, kv_heads, head_dim], out
+    [rows, heads, head_dim], all for the whole pass. ``masks`` holds one additive [rows, rows] array per span, or
+    None where the rows see each other freely (a drafter's block), or only themselves (one row). Spans with more than
+    GROUP_ROWS rows are causal and take no mask.
+
+    Spans must be ordered by ``begin`` without gaps.
+    """
+    kernels: list[Kernel] = []
+    group: list[int] = []
+    key: tuple[int, int, bool] | None = None
+
+    def close() -> None:
+        if group:
+            kernels.append(
+                GroupKernel([spans[i] for i in group], [masks[i] for i in group], pool, config, numerics, workspace)
+            )
+            group.clear()
+
+    for index, span in enumerate(spans):
+        if span.rows > GROUP_ROWS:
+            close()
+            key = None
+            kernels.append(BlockKernel(span, pool, config, numerics, workspace))
+            continue
+        this = (span.rows, (span.past >> 6).bit_length(), masks[index] is None)
+        if this != key:
+            close()
+            key = this
+        group.append(index)
+    close()
+    return kernels
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Context columns offset .. stop - 1 of one request: whole frames, or a part of one frame."""
+
+    offset: int
+    stop: int
+    frame: int
+    frames: int
+    begin: int
+    end: int
+
+
+def _chunks(extents: Sequence[Extent], offset: int) -> list[_Chunk]:
+    """Cut extents at frame borders; neighbouring whole frames stay together."""
+    found: list[_Chunk] = []
+    for begin, end in extents:
+        while begin < end:
+            frame, start = divmod(begin, FRAME)
+            whole = (end - begin) // FRAME if start == 0 else 0
+            if whole:
+                size = whole * FRAME
+                found.append(_Chunk(offset, offset + size, frame, whole, 0, FRAME))
+            else:
+                size = min(FRAME - start, end - begin)
+                found.append(_Chunk(offset, offset + size, frame, 1, start, start + size))
+            begin += size
+            offset += size
+    return found
+
+
+class _ContextPart:
+    """Views for one chunk of one request, prepared once a pass."""
+
+    __slots__ = ("_keys", "_many", "_part", "_probability", "_queries", "_result", "_score", "_values")
+
+    def __init__(
+        self, chunk: _Chunk, scores: F32, probabilities: F32, result: F32, pool: KVPool, workspace: Workspace
+    ) -> None:
+        kv, tall, dim = result.shape
+        self._many = chunk.frames > 1
+        columns = slice(chunk.offset, chunk.stop)
+        self._score, self._probability = scores[:, :, columns], probabilities[:, :, columns]
+        self._result = result
+        if self._many:
+            split = (kv, tall, chunk.frames, FRAME)
+            self._score = self._score.reshape(split).transpose(2, 0, 1, 3)
+            self._probability = self._probability.reshape(split).transpose(2, 0, 1, 3)
+            frames = slice(chunk.frame, chunk.frame + chunk.frames)
+            self._keys, self._values = pool.keys[:, frames], pool.values[:, frames]
+            self._part = workspace.share("attention_frames", (chunk.frames, kv, tall, dim))
+        else:
+            self._keys = pool.keys[:, chunk.frame, :, :, chunk.begin : chunk.end]
+            self._values = pool.values[:, chunk.frame, :, chunk.begin : chunk.end]
+            self._part = workspace.share("attention_part", (kv, tall, dim))
+
+    def score(self, layer: int, queries: F32) -> None:
+        """Fill the chunk's columns of the scores; queries are [kv_heads, tall, head_dim]."""
+        np.matmul(queries, self._keys[layer], out=self._score)
+
+    def add_values(self, layer: int) -> None:
+        """Add the chunk's share to the request's result."""
+        np.matmul(self._probability, self._values[layer], out=self._part)
+        if self._many:
+            np.add(self._result, np.add.reduce(self._part, axis=0), out=self._result)
+        else:
+            np.add(self._result, self._part, out=self._result)
+
+
+class GroupKernel:
+    """Attention of several requests with the same small number of rows each."""
+
+    def __init__(
+        self,
+        spans: Sequence[RowSpan],
+        masks: Sequence[F32 | None],
+        pool: KVPool,
+        config: DecoderConfig,
+        numerics: Numerics,
+        workspace: Workspace,
+    ) -> None:
+        self._begin = spans[0].begin
+        self._rows = rows = spans[0].rows
+        self._count = count = len(spans)
+        self._config = config
+        self._round = None if numerics.exact else numerics.round
+        kv, group, dim = config.num_kv_heads, config.group, config.head_dim
+        columns = rows + max(span.past for span in spans)
+        tall = rows * group
+        self._scores = workspace.take("scores", (count, kv, tall, columns))
+        self._probabilities = workspace.share("probabilities", (count, kv, tall, columns))
+        self._out = workspace.share("attention_out", (count, kv, tall, dim))
+        self._peak = workspace.share("attention_peak", (count, kv, tall, 1))
+        self._queries = workspace.share("attention_queries", (count, kv, tall, dim)) if rows > 1 else None
+        self._mask = _stack_masks(masks, rows)
+        self._context: list[tuple[int, _ContextPart]] = []
+        for index, span in enumerate(spans):
+            for chunk in _chunks(span.context, rows):
+                part = _ContextPart(
+                    chunk, self._scores[index], self._probabilities[index], self._out[index], pool, workspace
+                )
+                self._context.append((index, part))
+            # Columns beyond a shorter context are never written again, in no layer.
+            self._scores[index, :, :, rows + span.past :] = MINUS_INFINITY
+
+    def __call__(self, layer: int, queries: F32, keys: F32, values: F32, out: F32) -> None:
+        config, rows, count = self._config, self._rows, self._count
+        kv, group, dim = config.num_kv_heads, config.group, config.head_dim
+        here = slice(self._begin, self._begin + rows * count)
+        q = queries[here].reshape(count, rows, kv, group, dim)
+        if self._queries is None:
+            q = q[:, 0]
+        else:
+            self._queries.reshape(count, kv, rows, group, dim)[...] = q.transpose(0, 2, 1, 3, 4)
+            q = self._queries
+        scores, probabilities, result = self._scores, self._probabilities, self._out
+        own_scores = scores[..., :rows]
+        np.matmul(q, keys[here].reshape(count, rows, kv, dim).transpose(0, 2, 3, 1), out=own_scores)
+        if self._mask is not None:
+            masked = scores.reshape(count, kv, rows, group, scores.shape[-1])[..., :rows]
+            np.add(masked, self._mask, out=masked)
+        for index, part in self._context:
+            part.score(layer, q[index])
+        np.maximum.reduce(scores, axis=-1, keepdims=True, out=self._peak)
+        np.subtract(scores, self._peak, out=probabilities)
+        np.exp(probabilities, out=probabilities)
+        np.add.reduce(probabilities, axis=-1, keepdims=True, out=self._peak)
+        if self._round is not None:
+            self._round(probabilities)
+        np.matmul(
+            probabilities[..., :rows], values[here].reshape(count, rows, kv, dim).transpose(0, 2, 1, 3), out=result
+        )
+        for _, part in self._context:
+            part.add_values(layer)
+        np.divide(
+            result.reshape(count, kv, rows, group, dim).transpose(0, 2, 1, 3, 4),
+            self._peak.reshape(count, kv, rows, group, 1).transpose(0, 2, 1, 3, 4),
+            out=out[here].reshape(count, rows, kv, group, dim),
+        )
+
+
+def _stack_masks(masks: Sequence[F32 | None], rows: int) -> F32 | None:
+    """[count, 1, rows, 1, rows], or None when no request has a mask."""
+    present = [mask for mask in masks if mask is not None]
+    if rows == 1 or not present:
+        return None
+    return np.stack(present)[:, None, :, None, :]
+
+
+class BlockKernel:
+    """Causal attention of a long piece of one prompt; its keys are in the pool already."""
+
+    def __init__(
+        self, span: RowSpan, pool: KVPool, config: DecoderConfig, numerics: Numerics, workspace: Workspace
+    ) -> None:
+        self._span = span
+        self._config = config
+        self._pool = pool
+        self._round = None if numerics.exact else numerics.round
+        self._past = span.past
+        self._chunks = _chunks([*span.context, *span.own], 0)
+        kv, group, dim = config.num_kv_heads, config.group, config.head_dim
+        tall, columns = min(BLOCK_ROWS, span.rows) * group, self._past + span.rows
+        self._keys = workspace.share("block_keys", (kv, dim, columns))
+        self._values = workspace.share("block_values", (kv, columns, dim))
+        self._scores = workspace.share("block_scores", (kv * tall * columns,))
+        self._queries = workspace.share("block_queries", (kv * tall * dim,))
+        self._out = workspace.share("block_out", (kv * tall * dim,))
+        self._peak = workspace.share("block_peak", (kv * tall,))
+        upper = np.triu(np.full((BLOCK_ROWS, BLOCK_ROWS), MINUS_INFINITY, dtype=np.float32), 1)
+        self._causal = upper[:, None, :]
+
+    def __call__(self, layer: int, queries: F32, keys: F32, values: F32, out: F32) -> None:
+        self._gather(layer)
+        for low in range(0, self._span.rows, BLOCK_ROWS):
+            self._block(queries, out, low, min(low + BLOCK_ROWS, self._span.rows))
+
+    def _gather(self, layer: int) -> None:
+        """Copy the keys and values of all positions side by side."""
+        keys, values = self._pool.keys[layer], self._pool.values[layer]
+        for chunk in self._chunks:
+            for index in range(chunk.frames):
+                first = chunk.offset + index * FRAME
+                last = first + chunk.end - chunk.begin
+                self._keys[:, :, first:last] = keys[chunk.frame + index, :, :, chunk.begin : chunk.end]
+                self._values[:, first:last] = values[chunk.frame + index, :, chunk.begin : chunk.end]
+
+    def _block(self, queries: F32, out: F32, low: int, high: int) -> None:
+        kv, group, dim = self._config.num_kv_heads, self._config.group, self._config.head_dim
+        rows = high - low
+        tall, columns = rows * group, self._past + high
+        here = slice(self._span.begin + low, self._span.begin + high)
+        q = self._queries[: kv * tall * dim].reshape(kv, rows, group, dim)
+        q[...] = queries[here].reshape(rows, kv, group, dim).transpose(1, 0, 2, 3)
+        scores = self._scores[: kv * tall * columns].reshape(kv, tall, columns)
+        result = self._out[: kv * tall * dim].reshape(kv, tall, dim)
+        peak = self._peak[: kv * tall].reshape(kv, tall, 1)
+        np.matmul(q.reshape(kv, tall, dim), self._keys[:, :, :columns], out=scores)
+        diagonal = scores.reshape(kv, rows, group, columns)[..., columns - rows :]
+        np.add(diagonal, self._causal[:rows, :, :rows], out=diagonal)
+        np.maximum.reduce(scores, axis=-1, keepdims=True, out=peak)
+        np.subtract(scores, peak, out=scores)
+        np.exp(scores, out=scores)
+        np.add.reduce(scores, axis=-1, keepdims=True, out=peak)
+        if self._round is not None:
+            self._round(scores)
+        np.matmul(scores, self._values[:, :columns], out=result)
+        np.divide(
+            result.reshape(kv, rows, group, dim).transpose(1, 0, 2, 3),
+            peak.reshape(kv, rows, group, 1).transpose(1, 0, 2, 3),
+            out=out[here].reshape(rows, kv, group, dim),
+        )

@@ -1,0 +1,1 @@
+"""SGLang's HTTP interface in front of the engine."""

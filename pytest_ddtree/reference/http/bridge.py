@@ -1,0 +1,98 @@
+"""From the engine thread to the event loop: updates of one pass cross over together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+
+from ..engine import Engine
+from ..request import Submission, Update
+from .observations import Observations
+
+
+class Outbox:
+    """Collects updates in the engine thread and hands them to their channels in the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pending: deque[tuple[Channel, Update]] = deque()
+
+    def put(self, channel: Channel, update: Update) -> None:
+        self._pending.append((channel, update))
+
+    def flush(self) -> None:
+        """Engine thread: wake the loop if something is pending."""
+        if self._pending:
+            self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        while self._pending:
+            channel, update = self._pending.popleft()
+            channel.receive(update)
+
+
+class Channel:
+    """Updates of one request, waiting to be read by its handler."""
+
+    def __init__(self, observed: Observations) -> None:
+        self._observed = observed
+        self._submitted = self._last = time.perf_counter()
+        self._tokens = 0
+        self._updates: deque[Update] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def receive(self, update: Update) -> None:
+        self._observe(update)
+        self._updates.append(update)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _observe(self, update: Update) -> None:
+        now = time.perf_counter()
+        fresh = len(update.tokens)
+        if fresh and not self._tokens:
+            self._observed.first_token.observe(now - self._submitted)
+        elif fresh:
+            self._observed.inter_token.observe((now - self._last) / fresh, fresh)
+        if update.finish is not None:
+            self._observed.end_to_end.observe(now - self._submitted)
+        self._tokens += fresh
+        self._last = now
+
+    async def next(self) -> Update:
+        while not self._updates:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._updates.popleft()
+
+
+class Frontend:
+    """Submits requests for the handlers and aborts those that nobody waits for any more."""
+
+    def __init__(self, engine: Engine, outbox: Outbox, observed: Observations) -> None:
+        self.engine = engine
+        self._observed = observed
+        self._outbox = outbox
+
+    def submit(self, submission: Submission) -> Channel:
+        channel = Channel(self._observed)
+        self.engine.submit(submission, lambda update: self._outbox.put(channel, update))
+        return channel
+
+    async def flush_cache(self) -> bool:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+
+        def done(flushed: bool) -> None:
+            loop.call_soon_threadsafe(_set, future, flushed)
+
+        self.engine.flush_cache(done)
+        return await future
+
+
+def _set(future: asyncio.Future[bool], value: bool) -> None:
+    if not future.done():
+        future.set_result(value)
+
+

@@ -1,0 +1,84 @@
+"""The key-value memory of one model: one slot a token, shared by all requests.
+
+Slots are grouped in frames of FRAME neighbours. A frame holds its keys with the slot as the last axis (a score product
+then reads rows of memory and needs no transposed packing) and its values with the slot before the channel. A frame's layers
+follow each other in memory, so that what a few tokens touch stays together. The arrays are reserved once; the
+operating system backs pages on first use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from .arrays import F32, I64
+
+FRAME = 128
+"""Slots in a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows first .. last - 1 go to the neighbouring slots begin .. of one frame."""
+
+    frame: int
+    begin: int
+    end: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the rows of a pass are stored: as runs where that is few, else one by one."""
+
+    runs: tuple[Run, ...]
+    frames: I64
+    offsets: I64
+
+
+def places(slots: I64) -> Places:
+    """Group the rows' slots into runs of neighbours inside a frame."""
+    frames, offsets = np.divmod(slots, FRAME)
+    cuts = np.flatnonzero((np.diff(slots) != 1) | (np.diff(frames) != 0)) + 1
+    if 3 * (len(cuts) + 1) > len(slots) and len(slots) > 2:
+        return Places((), frames, offsets)
+    bounds = [0, *cuts.tolist(), len(slots)]
+    runs = tuple(
+        Run(int(frames[first]), int(offsets[first]), int(offsets[first]) + last - first, first, last)
+        for first, last in pairwise(bounds)
+        if last > first
+    )
+    return Places(runs, frames, offsets)
+
+
+class KVPool:
+    """keys [layers, frames, kv_heads, head_dim, FRAME], values [layers, frames, kv_heads, FRAME, head_dim].
+
+    Both are views; in memory the frame is the outermost axis.
+    """
+
+    def __init__(self, layers: int, kv_heads: int, head_dim: int, slots: int) -> None:
+        frames = -(-slots // FRAME)
+        self.slots = slots
+        self.keys: F32 = np.zeros((frames, layers, kv_heads, head_dim, FRAME), dtype=np.float32).swapaxes(0, 1)
+        self.values: F32 = np.zeros((frames, layers, kv_heads, FRAME, head_dim), dtype=np.float32).swapaxes(0, 1)
+
+    def write(self, layer: int, where: Places, keys: F32, values: F32) -> None:
+        """Store rows of one layer; keys and values are [rows, kv_heads, head_dim]."""
+        if where.runs:
+            for run in where.runs:
+                self.keys[layer, run.frame, :, :, run.begin : run.end] = keys[run.first : run.last].transpose(1, 2, 0)
+                self.values[layer, run.frame, :, run.begin : run.end] = values[run.first : run.last].transpose(1, 0, 2)
+            return
+        self.keys[layer][where.frames, :, :, where.offsets] = keys
+        self.values[layer][where.frames, :, where.offsets] = values
+
+    def move(self, source: I64, target: I64) -> None:
+        """Copy slots in all layers; all sources are read before any target is written."""
+        from_frames, from_offsets = np.divmod(source, FRAME)
+        to_frames, to_offsets = np.divmod(target, FRAME)
+        self.keys[:, to_frames, :, :, to_offsets] = self.keys[:, from_frames, :, :, from_offsets]
+        self.values[:, to_frames, :, to_offsets] = self.values[:, from_frames, :, from_offsets]

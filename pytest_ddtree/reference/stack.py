@@ -1,0 +1,92 @@
+"""A run of decoder layers over rows, shared by the target and the drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .arrays import C64, F32
+from .attention import Kernel
+from .checkpoint import DecoderConfig
+from .layers import inverse_norm, layer_weights, swiglu
+from .numerics import Numerics
+from .workspace import Workspace
+
+
+class DecoderStack:
+    """Qwen3 decoder layers; attention and key-value storage come from the caller."""
+
+    def __init__(self, tensors: dict[str, F32], prefix: str, config: DecoderConfig, numerics: Numerics) -> None:
+        self.config = config
+        self._numerics = numerics
+        self._layers = [
+            layer_weights(tensors, f"{prefix}layers.{index}.", config, numerics) for index in range(config.num_layers)
+        ]
+        self._eps = config.rms_norm_eps * config.hidden_size
+        self._head_eps = config.rms_norm_eps * config.head_dim
+
+    def run(
+        self,
+        x: F32,
+        turn: C64,
+        kernels: Sequence[Kernel],
+        work: Workspace,
+        *,
+        store: Callable[[int, F32, F32], None] | None = None,
+        behind: Callable[[int, F32], None] | None = None,
+    ) -> None:
+        """Update the residual stream x [rows, hidden] in place.
+
+        turn: [rows, 1, head_dim // 2] rotations. ``store(layer, keys, values)`` runs before a layer's attention,
+        ``behind(layer, x)`` after the layer.
+        """
+        config = self.config
+        rows, hidden = x.shape
+        heads, kv, dim, inner = config.num_heads, config.num_kv_heads, config.head_dim, config.intermediate_size
+        rnd = None if self._numerics.exact else self._numerics.round
+        normed = work.share("normed", (rows, hidden))
+        sums = work.share("sums", (rows,))
+        qkv = work.share("qkv", (rows, (heads + 2 * kv) * dim))
+        qk = qkv[:, : (heads + kv) * dim].reshape(rows, heads + kv, dim)
+        queries, keys = qk[:, :heads], qk[:, heads:]
+        values = qkv[:, (heads + kv) * dim :].reshape(rows, kv, dim)
+        pairs = qk.view(np.complex64)
+        head_sums = work.share("head_sums", (rows, heads + kv))
+        mixed = work.share("mixed", (rows, heads * dim))
+        mixed_heads = mixed.reshape(rows, heads, dim)
+        gate_up = work.share("gate_up", (rows, 2 * inner))
+        delta = work.share("delta", (rows, hidden))
+        for index, layer in enumerate(self._layers):
+            inverse_norm(x, sums, self._eps, normed)
+            if rnd is not None:
+                rnd(normed)
+            layer.qkv(normed, qkv)
+            inverse_norm(qk, head_sums, self._head_eps, qk)
+            np.multiply(qk, layer.qk_norm, out=qk)
+            np.multiply(pairs, turn, out=pairs)
+            if rnd is not None:
+                rnd(qk)
+            if store is not None:
+                store(index, keys, values)
+            for kernel in kernels:
+                kernel(index, queries, keys, values, mixed_heads)
+            if rnd is not None:
+                rnd(mixed)
+            layer.o(mixed, delta)
+            np.add(x, delta, out=x)
+            if rnd is not None:
+                rnd(x)
+            inverse_norm(x, sums, self._eps, normed)
+            if rnd is not None:
+                rnd(normed)
+            layer.gate_up(normed, gate_up)
+            activated = swiglu(gate_up, inner)
+            if rnd is not None:
+                rnd(activated)
+            layer.down(activated, delta)
+            np.add(x, delta, out=x)
+            if rnd is not None:
+                rnd(x)
+            if behind is not None:
+                behind(index, x)

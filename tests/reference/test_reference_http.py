@@ -1,0 +1,345 @@
+"""The HTTP surface: shapes as captured from a real server, errors, streams, departures."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference_process import server
+
+CAPTURE = Path(__file__).parents[1] / "data" / "tree8w.generate.sse"
+PROMPT = list(range(10, 60))
+GREEDY = {"temperature": 0, "max_new_tokens": 16, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def speculative(tiny):
+    with server(tiny, "--speculative-ddtree-budget", "8", "--enable-metrics", "--reasoning-parser", "qwen3") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def baseline(tiny):
+    with server(tiny, "--enable-cache-report", speculative=False) as running:
+        yield running
+
+
+def events(response):
+    return [line[len("data: ") :] for line in response.iter_lines() if line.startswith("data: ")]
+
+
+def stream(client, path, body):
+    with client.stream("POST", path, json={**body, "stream": True}) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        found = events(response)
+    assert found[-1] == "[DONE]"
+    return [json.loads(event) for event in found[:-1]]
+
+
+def test_stream_has_the_shape_of_the_capture(speculative):
+    captured = [json.loads(line[6:]) for line in CAPTURE.read_text().splitlines() if line.startswith("data: {")]
+    with speculative.client() as client:
+        chunks = stream(client, "/generate", {"input_ids": PROMPT, "sampling_params": GREEDY})
+    for ours, theirs in ((chunks[0], captured[0]), (chunks[1], captured[1]), (chunks[-1], captured[-1])):
+        assert list(ours) == list(theirs)
+        assert set(ours["meta_info"]) == set(theirs["meta_info"])
+        for key, value in theirs["meta_info"].items():
+            if value is not None:
+                assert type(ours["meta_info"][key]) is type(value), key
+    for before, after in zip(chunks[:-1], chunks[1:], strict=True):
+        assert after["output_ids"][: len(before["output_ids"])] == before["output_ids"]
+        assert after["text"].startswith(before["text"])
+    last = chunks[-1]["meta_info"]
+    assert last["finish_reason"] == {"type": "length", "length": 16}
+    assert last["completion_tokens"] == len(chunks[-1]["output_ids"]) == 16
+    assert last["spec_accept_length"] == pytest.approx(16 / last["spec_verify_ct"])
+
+
+def test_both_servers_answer_alike_streamed_or_not(speculative, baseline):
+    body = {"input_ids": PROMPT, "sampling_params": GREEDY}
+    with speculative.client() as ours, baseline.client() as theirs:
+        whole = theirs.post("/generate", json=body).json()
+        assert ours.post("/generate", json=body).json()["output_ids"] == whole["output_ids"]
+        assert stream(ours, "/generate", body)[-1]["output_ids"] == whole["output_ids"]
+        assert "spec_verify_ct" not in whole["meta_info"]
+
+
+def test_lists_are_answered_in_order(baseline):
+    prompts = [PROMPT[:5], PROMPT[:9], PROMPT]
+    with baseline.client() as client:
+        many = client.post("/generate", json={"input_ids": prompts, "sampling_params": GREEDY}).json()
+        for prompt, answer in zip(prompts, many, strict=True):
+            single = client.post("/generate", json={"input_ids": prompt, "sampling_params": GREEDY}).json()
+            assert answer["output_ids"] == single["output_ids"]
+        chunks = stream(client, "/generate", {"input_ids": prompts, "sampling_params": GREEDY})
+        last = {chunk["index"]: chunk for chunk in chunks}
+        assert [last[index]["output_ids"] for index in range(3)] == [answer["output_ids"] for answer in many]
+        texts = client.post("/generate", json={"text": ["a", "bc"], "sampling_params": GREEDY}).json()
+        assert [text["meta_info"]["prompt_tokens"] for text in texts] == [1, 2]
+        sampled = {**GREEDY, "temperature": 1.0, "n": 3, "sampling_seed": 5}
+        several = client.post("/generate", json={"input_ids": PROMPT, "sampling_params": sampled}).json()
+        assert len({tuple(answer["output_ids"]) for answer in several}) > 1
+
+
+def test_logprobs_have_sglangs_shape(baseline):
+    body = {
+        "input_ids": PROMPT, "sampling_params": {**GREEDY, "max_new_tokens": 3}, "return_logprob": True,
+        "logprob_start_len": 40, "top_logprobs_num": 2, "token_ids_logprob": [7], "return_text_in_logprobs": True,
+    }  # fmt: skip
+    with baseline.client() as client:
+        meta = client.post("/generate", json=body).json()["meta_info"]
+    assert [entry[1] for entry in meta["input_token_logprobs"]] == PROMPT[40:]
+    assert meta["input_token_logprobs"][0][0] is None
+    assert isinstance(meta["input_token_logprobs"][1][2], str)
+    assert meta["input_top_logprobs"][0] is None
+    assert [len(row) for row in meta["input_top_logprobs"][1:]] == [2] * 9
+    assert len(meta["output_token_logprobs"]) == len(meta["output_top_logprobs"]) == 3
+    assert meta["output_token_ids_logprobs"][0][0][1] == 7
+    for token, top in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True):
+        assert token[:2] == top[0][:2], "greedy emits the best token"
+
+
+def test_cached_tokens_and_flush(baseline):
+    body = {"input_ids": list(range(70, 170)), "sampling_params": GREEDY}
+    with baseline.client() as client:
+        client.post("/flush_cache")
+        counts = [client.post("/generate", json=body).json()["meta_info"]["cached_tokens"] for _ in range(2)]
+        assert client.get("/flush_cache").status_code == 200
+        counts.append(client.post("/generate", json=body).json()["meta_info"]["cached_tokens"])
+    assert counts == [0, 99, 0]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "Either text or input_ids"),
+        ({"text": "a", "input_ids": [1]}, "Either text or input_ids"),
+        ({"input_ids": []}, "non-empty list"),
+        ({"input_ids": [1, "2"]}, "list of integers"),
+        ({"input_ids": [100000]}, "outside the vocabulary of 320"),
+        ({"input_ids": [-1]}, "outside the vocabulary"),
+        ({"input_ids": [1] * 2048}, r"The input \(2048 tokens\) is longer than the model's context length \(2048"),
+        (
+            {"input_ids": [1] * 2000, "sampling_params": {"max_new_tokens": 100}},
+            "Requested token count exceeds the model's maximum context length of 2048 tokens",
+        ),
+        ({"text": "a", "sampling_params": {"temperature": -1}}, "temperature must be non-negative"),
+        ({"text": "a", "sampling_params": {"temperature": "hot"}}, "temperature must be a number"),
+        ({"text": "a", "sampling_params": {"top_p": 0}}, "top_p must be in"),
+        ({"text": "a", "sampling_params": {"max_new_tokens": 1.5}}, "max_new_tokens must be an integer"),
+        ({"text": "a", "sampling_params": {"nonsense": 1}}, "Unknown sampling parameter 'nonsense'"),
+        ({"text": "a", "sampling_params": {"regex": "a+"}}, "no constrained decoding"),
+        ({"text": "a", "sampling_params": {"logit_bias": {"999": 1}}}, "outside the vocabulary"),
+        ({"text": "a", "nonsense": 1}, "Unknown parameter 'nonsense'"),
+        ({"text": "a", "return_logprob": True}, "DFLASH speculative decoding does not support return_logprob yet."),
+    ],
+)
+def test_bad_requests_are_answered_with_400(speculative, body, words):
+    with speculative.client() as client:
+        answer = client.post("/generate", json=body)
+        assert answer.status_code == 400
+        assert re.search(words, answer.json()["error"]["message"])
+
+
+def test_bad_json_is_answered_with_400(speculative):
+    with speculative.client() as client:
+        for content in (b"{", b"[1]", b"\xff\xfe", b""):
+            assert client.post("/generate", content=content).status_code == 400
+            assert client.post("/v1/completions", content=content).status_code == 400
+
+
+def test_completions_agree_with_generate(baseline):
+    with baseline.client() as client:
+        ids = client.post("/generate", json={"text": "hello", "sampling_params": GREEDY}).json()
+        body = {"model": "m", "prompt": "hello", "max_tokens": 16, "temperature": 0, "ignore_eos": True}
+        whole = client.post("/v1/completions", json={**body, "echo": True, "logprobs": 2}).json()
+        assert whole["choices"][0]["text"] == "hello" + ids["text"]
+        assert whole["usage"]["completion_tokens"] == 16
+        assert len(whole["choices"][0]["logprobs"]["tokens"]) == 16
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        chunks = stream(client, "/v1/completions", {**body, "stream_options": options})
+        assert "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"]) == ids["text"]
+        assert chunks[-1]["choices"] == []
+        assert chunks[-1]["usage"] == whole["usage"]
+        counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+        assert counts == sorted(counts)
+
+
+def test_chat_streams_what_it_answers(speculative):
+    body = {
+        "model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 20, "temperature": 0,
+        "ignore_eos": True, "return_meta_info": True, "chat_template_kwargs": {"enable_thinking": False},
+    }  # fmt: skip
+    with speculative.client() as client:
+        whole = client.post("/v1/chat/completions", json=body).json()
+        message = whole["choices"][0]["message"]
+        assert whole["choices"][0]["meta_info"]["spec_verify_ct"] > 0
+        body.pop("return_meta_info")
+        chunks = stream(client, "/v1/chat/completions", {**body, "stream_options": {"include_usage": True}})
+        assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+        text = "".join(chunk["choices"][0]["delta"]["content"] or "" for chunk in chunks if chunk["choices"])
+        assert text == message["content"]
+        assert chunks[-2]["choices"][0]["finish_reason"] == "length"
+        assert chunks[-1]["usage"]["completion_tokens"] == 20
+
+
+def test_information_and_metrics(speculative):
+    with speculative.client() as client:
+        info = client.get("/server_info").json()
+        assert info == {**client.get("/get_server_info").json(), "internal_states": info["internal_states"]}
+        assert (info["speculative_algorithm"], info["speculative_ddtree_budget"], info["speculative_ddtree_topk"]) == (
+            "DDTREE", 8, 4,
+        )  # fmt: skip
+        assert info["max_speculative_num_draft_tokens"] == 9
+        assert info["blas_threads"] == 1
+        assert info["internal_states"][0]["effective_max_running_requests_per_dp"] == 48
+        assert client.get("/health").status_code == client.get("/health_generate").status_code == 200
+        assert client.get("/model_info").json()["architectures"] == ["Qwen3ForCausalLM"]
+        assert client.get("/v1/models").json()["data"][0]["max_model_len"] == 2048
+
+        def counter(name):
+            lines = [line for line in client.get("/metrics").text.splitlines() if line.startswith(f"sglang:{name}{{")]
+            return float(lines[0].rpartition(" ")[2])
+
+        names = ("generation_tokens_total", "spec_verify_calls_total", "num_requests_total")
+        before = {name: counter(name) for name in names}
+        meta = client.post("/generate", json={"input_ids": PROMPT, "sampling_params": GREEDY}).json()["meta_info"]
+        after = {name: counter(name) for name in names}
+        assert after["num_requests_total"] == before["num_requests_total"] + 1
+        assert after["generation_tokens_total"] >= before["generation_tokens_total"] + 16
+        assert after["spec_verify_calls_total"] == before["spec_verify_calls_total"] + meta["spec_verify_ct"]
+        assert counter("num_running_reqs") == counter("kv_used_tokens") == 0
+
+
+def test_log_has_the_captured_lines(speculative):
+    for words in (
+        "Initialized DFLASH draft runner. attention_backend=numpy, model=DFlashDraftModel, block_size=8, "
+        "draft_window_size=None, compact_cache=False",
+        "Initialized DDTree worker. block_size=8, tree_budget=8, max_tree_nodes=9",
+        "max_total_num_tokens=65536",
+        "The server is fired up and ready to roll!",
+    ):
+        assert words in speculative.log
+
+
+def wait_idle(client):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        state = client.get("/server_info").json()["internal_states"][0]
+        if state["num_running_reqs"] == state["num_queue_reqs"] == 0:
+            return state
+        time.sleep(0.05)
+    pytest.fail("the server does not become idle")
+
+
+LONG = {"input_ids": PROMPT, "sampling_params": {**GREEDY, "max_new_tokens": 1900}}
+
+
+def test_departed_client_frees_everything(speculative):
+    with speculative.client() as client:
+        with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
+            next(response.iter_lines())
+        state = wait_idle(client)
+        with httpx.Client(base_url=speculative.url, timeout=0.5, trust_env=False) as hasty:
+            with pytest.raises(httpx.ReadTimeout):
+                hasty.post("/generate", json=LONG)
+        assert wait_idle(client)["kv_available_tokens"] == state["kv_available_tokens"] == 65536
+
+
+def test_abort_ends_the_answer(speculative):
+    with speculative.client() as client:
+        timer = threading.Timer(0.3, client.post, args=("/abort_request",), kwargs={"json": {"rid": "mine"}})
+        timer.start()
+        answer = client.post("/generate", json={**LONG, "rid": "mine-1"}).json()
+        timer.join()
+        assert answer["meta_info"]["finish_reason"]["type"] == "abort"
+        assert len(answer["output_ids"]) < 1900
+        with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
+            lines = response.iter_lines()
+            next(lines)
+            assert client.post("/flush_cache").status_code == 400, "a busy server must not flush"
+            client.post("/abort_request", json={"abort_all": True})
+            assert '"type":"abort"' in list(lines)[-4]
+
+
+def test_api_key_and_incremental_stream(tiny):
+    arguments = ("--api-key", "secret", "--incremental-streaming-output", "--stream-interval", "3")
+    with server(tiny, *arguments, "--served-model-name", "it") as running:
+        with running.client() as client:
+            assert client.post("/generate", json={"text": "a"}).status_code == 401
+            assert client.get("/health").status_code == 200
+            client.headers["Authorization"] = "Bearer secret"
+            assert client.get("/v1/models").json()["data"][0]["id"] == "it"
+            body = {"input_ids": PROMPT, "sampling_params": GREEDY}
+            whole = client.post("/generate", json=body).json()
+            chunks = stream(client, "/generate", body)
+            assert [token for chunk in chunks for token in chunk["output_ids"]] == whole["output_ids"]
+            assert "".join(chunk["text"] for chunk in chunks) == whole["text"]
+            assert all(len(chunk["output_ids"]) >= 3 for chunk in chunks[:-1])
+
+
+def test_port_in_use_is_refused_at_once(tiny):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "pytest_ddtree.reference", "--port", str(port), "--model-path", str(tiny[0])]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert f"port {port} on 127.0.0.1 cannot be used: Address already in use" in done.stderr
+
+
+def test_signal_ends_a_busy_server_cleanly(tiny):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with server(tiny) as running, running.client() as client:
+            with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
+                lines = response.iter_lines()
+                next(lines)
+                running.process.send_signal(number)
+                assert running.process.wait(20) == 0
+                try:
+                    rest = list(lines)
+                except httpx.RemoteProtocolError:
+                    rest = []
+                assert not rest or "abort" in "".join(rest)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 3000) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+keys = st.sampled_from(
+    ["text", "input_ids", "sampling_params", "rid", "stream", "return_logprob", "logprob_start_len",
+     "top_logprobs_num", "prompt", "messages", "max_tokens", "stop", "n", "temperature", "stream_options", "logprobs"]
+)  # fmt: skip
+param_keys = st.sampled_from(
+    ["max_new_tokens", "temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids", "logit_bias", "n",
+     "min_new_tokens", "sampling_seed", "frequency_penalty", "repetition_penalty", "ignore_eos"]
+)  # fmt: skip
+bodies = st.dictionaries(keys, json_values, max_size=5) | st.fixed_dictionaries(
+    {"text": st.text(max_size=8), "sampling_params": st.dictionaries(param_keys, json_values, max_size=4)}
+)
+
+
+@settings(max_examples=60)
+@given(body=bodies, path=st.sampled_from(["/generate", "/v1/completions", "/v1/chat/completions"]))
+def test_any_body_is_answered(baseline, body, path):
+    with baseline.client() as client:
+        answer = client.post(path, json=body)
+        assert answer.status_code in (200, 400), answer.text
+        if answer.status_code == 200 and body.get("stream") is not True:
+            answer.json()
+        assert baseline.process.poll() is None

@@ -1,0 +1,165 @@
+"""Attention, rotation, products and the layers against plain textbook NumPy in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ddtree.reference.attention import RowSpan, plan_attention
+from pytest_ddtree.reference.checkpoint import DecoderConfig, load_target
+from pytest_ddtree.reference.kv_pool import FRAME, KVPool, places
+from pytest_ddtree.reference.layers import swiglu
+from pytest_ddtree.reference.linear import BLOCK_COLUMNS, MAX_BLOCKED_ROWS, Linear
+from pytest_ddtree.reference.model import Rows, Target
+from pytest_ddtree.reference.numerics import BFloat16, Float32, round_bits
+from pytest_ddtree.reference.rope import pair_order, rotation_table
+from pytest_ddtree.reference.safetensors_io import read_tensors, write_bf16_tensors
+from pytest_ddtree.reference.slots import extents_of
+from pytest_ddtree.reference.tree import ancestor_mask, causal_mask
+from pytest_ddtree.reference.workspace import Workspace
+
+CONFIG = DecoderConfig(
+    hidden_size=8, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=4, intermediate_size=8, rms_norm_eps=1e-6,
+    rope_theta=1e4,
+)  # fmt: skip
+
+
+@given(st.integers(1, 2 * MAX_BLOCKED_ROWS), st.sampled_from([BLOCK_COLUMNS // 2, BLOCK_COLUMNS, 5 * BLOCK_COLUMNS]))
+def test_linear_multiplies(rows, columns):
+    rng = np.random.default_rng(rows)
+    weight = rng.standard_normal((24, columns), dtype=np.float32)
+    x = rng.standard_normal((rows, 24), dtype=np.float32)
+    out = np.empty((rows, columns), dtype=np.float32)
+    assert Linear(weight, Float32())(x, out) is out
+    np.testing.assert_allclose(out, x.astype(float) @ weight.astype(float), atol=1e-4)
+
+
+def test_rounding_to_bf16_is_to_nearest_even():
+    # In [1, 2) bfloat16 steps by 1/128.
+    values = np.array([1.0, 1.0 + 1 / 256, 1.0 + 3 / 256, -np.inf, 3.14159], dtype=np.float32)
+    round_bits(values, 16)
+    assert values.tolist() == [1.0, 1.0, 1.0 + 4 / 256, -np.inf, 3.140625]
+
+
+def test_bf16_products_depend_on_the_number_of_rows():
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((192, 64), dtype=np.float32)
+    x = rng.standard_normal((100, 192), dtype=np.float32)
+    linear = Linear(weight, BFloat16())
+    many = linear(x, np.empty((100, 64), dtype=np.float32))[:1]
+    one = linear(x[:1], np.empty((1, 64), dtype=np.float32))
+    assert not np.array_equal(many, one)
+    np.testing.assert_allclose(many, one, atol=1.5)
+
+
+def test_rotation_is_half_split_rope():
+    table = rotation_table(50, 8, 1e4)
+    vector = np.random.default_rng(0).standard_normal(8).astype(np.float32)
+    paired = vector[pair_order(8)].copy()
+    turned = (paired.view(np.complex64) * table[37]).view(np.float32)
+    half = 4
+    angle = 37 * 1e4 ** (-np.arange(half) / half)
+    rotated = np.concatenate([-vector[half:], vector[:half]])
+    expected = vector * np.tile(np.cos(angle), 2) + rotated * np.tile(np.sin(angle), 2)
+    np.testing.assert_allclose(turned, expected[pair_order(8)], atol=1e-5)
+
+
+def test_swiglu_of_the_negated_pair():
+    rng = np.random.default_rng(0)
+    gate, up = rng.standard_normal((3, 5)).astype(np.float32), rng.standard_normal((3, 5)).astype(np.float32)
+    result = swiglu(np.concatenate([-gate, -up], axis=1), 5)
+    np.testing.assert_allclose(result, gate / (1 + np.exp(-gate)) * up, atol=1e-6)
+
+
+def naive_attention(queries, keys, values, allowed):
+    """queries [heads, dim], keys/values [positions, kv, dim], allowed [positions] -> [heads, dim], in float64."""
+    out = np.empty(queries.shape)
+    for head in range(len(queries)):
+        kv = head // CONFIG.group
+        scores = keys[allowed, kv].astype(float) @ queries[head].astype(float)
+        weights = np.exp(scores - scores.max())
+        out[head] = weights / weights.sum() @ values[allowed, kv]
+    return out
+
+
+# Context lengths and row counts on both sides of a frame's and a block's border, several requests at once.
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(0, 1)], [(5, 1), (200, 1), (210, 1)], [(FRAME, 9), (FRAME + 3, 9), (2, 9)], [(0, 40)], [(3 * FRAME + 1, 8)],
+        [(0, 65)], [(17, 300)], [(FRAME, 64), (0, 65), (7, 1)],
+    ],
+)  # fmt: skip
+def test_attention_over_scattered_slots(shapes):
+    rng = np.random.default_rng(1)
+    pool = KVPool(1, 2, 4, 24 * FRAME)
+    spans, masks, expected, row = [], [], [], 0
+    taken = rng.permutation(12 * FRAME // 8)  # groups of 8 neighbouring slots, in any order
+    total = sum(rows for _, rows in shapes)
+    queries = rng.standard_normal((total, 4, 4), dtype=np.float32)
+    keys = rng.standard_normal((total, 2, 4), dtype=np.float32)
+    values = rng.standard_normal((total, 2, 4), dtype=np.float32)
+    group, stretch = 0, 13 * FRAME + 5
+    for past, rows in shapes:
+        count = -(-(past + rows) // 8)
+        slots = np.concatenate([np.arange(8) + 8 * start for start in taken[group : group + count]])[: past + rows]
+        if past > FRAME:
+            # A long contiguous stretch too, so that whole frames are read at once.
+            slots = np.arange(past + rows) + stretch
+            stretch += past + rows + 3
+        group += count
+        old_keys = rng.standard_normal((past, 2, 4), dtype=np.float32)
+        old_values = rng.standard_normal((past, 2, 4), dtype=np.float32)
+        if past:
+            pool.write(0, places(slots[:past]), old_keys, old_values)
+        pool.write(0, places(slots[past:]), keys[row : row + rows], values[row : row + rows])
+        spans.append(RowSpan(row, rows, extents_of(slots[:past]), extents_of(slots[past:])))
+        mask = causal_mask(rows) if rows <= 64 else None
+        if rows == 9:
+            mask = ancestor_mask((-1, 0, 0, 1, 1, 2, 4, 4, 0))
+        masks.append(mask if rows > 1 else None)
+        visible = np.triu(np.ones((rows, rows), dtype=bool)).T if mask is None else mask == 0.0
+        all_keys = np.concatenate([old_keys, keys[row : row + rows]])
+        all_values = np.concatenate([old_values, values[row : row + rows]])
+        for index in range(rows):
+            allowed = np.concatenate([np.ones(past, dtype=bool), visible[index]])
+            expected.append(naive_attention(queries[row + index], all_keys, all_values, allowed))
+        row += rows
+    out = np.empty_like(queries)
+    for kernel in plan_attention(spans, masks, pool, CONFIG, Float32(), Workspace()):
+        kernel(0, queries, keys, values, out)
+    np.testing.assert_allclose(out, np.asarray(expected), atol=2e-5)
+
+
+def test_prompt_in_pieces_equals_prompt_at_once(tiny):
+    checkpoint = load_target(tiny[0])
+    target = Target(checkpoint, Float32(), positions=512)
+    tokens = np.random.default_rng(0).integers(6, 300, size=200)
+    decoder = checkpoint.config.decoder
+
+    def run(cuts: list[int]) -> np.ndarray:
+        pool = KVPool(decoder.num_layers, decoder.num_kv_heads, decoder.head_dim, 1024)
+        rows = []
+        for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+            count = end - begin
+            span = RowSpan(0, count, [(100, 100 + begin)] if begin else [], [(100 + begin, 100 + end)])
+            mask = causal_mask(count) if 1 < count <= 64 else None
+            positions = np.arange(begin, end)
+            stream, _ = target.forward(Rows(tokens[begin:end], positions, positions + 100, [span], [mask]), pool)
+            rows.append(target.logits(stream))
+        return np.concatenate(rows)
+
+    np.testing.assert_allclose(run([0, 200]), run([0, 1, 30, 94, 95, 200]), atol=2e-4)
+
+
+def test_safetensors_round_trip(tmp_path):
+    tensors = {"a": np.array([[1.5, -2.0]], dtype=np.float32), "b": np.zeros((0, 3), dtype=np.float32)}
+    write_bf16_tensors(tmp_path / "x.safetensors", tensors)
+    found = read_tensors(tmp_path / "x.safetensors")
+    assert found["a"].tolist() == [[1.5, -2.0]]
+    assert found["b"].shape == (0, 3)
+    (tmp_path / "y.safetensors").write_bytes(b"\xff" * 20)
+    with pytest.raises(ValueError, match="no safetensors file"):
+        read_tensors(tmp_path / "y.safetensors")
