@@ -313,7 +313,28 @@ OPTIONS: tuple[Option, ...] = (
         "Tokens to generate per request. Default: 64 on the embedded server, else 256.",
         "N",
     ),
-    Option("rounds", _whole(1, 1000), "3", "Rounds of load per cell.", "N"),
+    Option(
+        "rounds",
+        _whole(2, 1000),
+        None,
+        "Most rounds of load per cell. Default: 3 on the embedded server, else 12.",
+        "N",
+    ),
+    Option("min-rounds", _whole(2, 1000), "3", "Fewest rounds per cell.", "N"),
+    Option(
+        "precision",
+        _number(0.001, 0.5),
+        "0.02",
+        "Half width of the 95 % interval of tok/s, as a share of it, at which a cell needs no further round.",
+        "SHARE",
+    ),
+    Option(
+        "request-timeout",
+        _duration,
+        "600",
+        "Longest time for one request; beyond it the server hangs.",
+        "TIME",
+    ),
     Option(
         "turnovers",
         _whole(1, 1000),
@@ -464,6 +485,9 @@ class Settings:
     concurrency: tuple[int, ...]
     output: int
     rounds: int
+    min_rounds: int
+    precision: float
+    request_timeout: float
     turnovers: int
     seed: int
     exactness_prompts: int
@@ -491,6 +515,7 @@ _EMBEDDED: Mapping[str, Any] = {
     "concurrency": (1, 4, 8),
     "output": 64,
     "turnovers": 1,
+    "rounds": 3,
     "exactness_prompts": 24,
     "exactness_output": 64,
     "coding_output": 640,
@@ -500,6 +525,7 @@ _REAL: Mapping[str, Any] = {
     "concurrency": (1, 8, 32, 64),
     "output": 256,
     "turnovers": 4,
+    "rounds": 12,
     "exactness_prompts": 64,
     "exactness_output": 160,
     "coding_output": 4096,

@@ -51,10 +51,13 @@ class Planted:
     plant: str = ""
     budget: int = 8
     window: int | None = None
+    deadline_s: float = 90.0
 
 
-def _at(*tests: str, plant: str = "", budget: int = 8, window: int | None = None) -> Planted:
-    return Planted(tests, plant, budget, window)
+def _at(
+    *tests: str, plant: str = "", budget: int = 8, window: int | None = None, deadline_s: float = 90.0
+) -> Planted:
+    return Planted(tests, plant, budget, window, deadline_s)
 
 
 MATRIX: dict[str, Planted] = {
@@ -78,7 +81,7 @@ MATRIX: dict[str, Planted] = {
     "draft_accepted_uncorrected": _at("sampling"),
     "eos_ignored": _at("eos-in-run"),
     "error_in_stream": _at("serial"),
-    "hang_mid_stream": _at("serial", plant="hang_mid_stream:4"),
+    "hang_mid_stream": _at("serial", plant="hang_mid_stream:4", deadline_s=15.0),
     "logit_bias_ignored": _at("logit-bias"),
     "long_context": _at("long-output"),
     "mask_block_size": _at("serial", "second-turn", budget=16),
@@ -158,13 +161,10 @@ async def _relations(test: str, under: Subject, bench: Bench, planted: Planted) 
 
 
 async def one(
-    name: str, planted: Planted, seed: int, baseline: AsyncClient, chain: AsyncClient
+    name: str, planted: Planted, seed: int, prompts: Sequence[Prompt], bench: Bench
 ) -> dict[str, Any]:
     """One fault under one seed: which of its tests catch it, and why."""
-    prompts = make_prompts(seed, 12)
     started = time.monotonic()
-    _, floor = await measure_floor(baseline, prompts, output=48, concurrencies=(1, 8), ignore_eos=True)
-    bench = Bench(baseline, chain, floor, FLOAT32)
     caught: dict[str, str | None] = {}
     arguments = tree_arguments(budget=planted.budget, window=planted.window)
     for test in planted.tests:
@@ -172,7 +172,9 @@ async def one(
             with server(*arguments, "--plant", planted.plant or name) as url:
                 async with AsyncClient(url) as client:
                     info = await client.server_info()
-                    under = subject(client, prompts, info, seed=seed, window=planted.window, deadline_s=20.0)
+                    under = subject(
+                        client, prompts, info, seed=seed, window=planted.window, deadline_s=planted.deadline_s
+                    )
                     caught[test] = None if test == "start" else await caught_by(test, under, bench, planted)
         except StartFailed as error:
             caught[test] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
@@ -32,6 +33,7 @@ class AsyncClient:
 
     `timeout_s` is the deadline of a request that is given none; `api_key` is sent as a bearer token. `api` is
     the endpoint that `generate` uses; the OpenAI ones name a `model` (None: the first that the server lists).
+    `tls` is what `https` URLs are verified with (None: the certificate authorities that httpx trusts).
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class AsyncClient:
         reader: Reader = "auto",
         api: Api = "generate",
         model: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.timeout_s = timeout_s
@@ -60,6 +63,7 @@ class AsyncClient:
             timeout=None,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             mounts={"http://": self.transport},
+            verify=True if tls is None else tls,
             trust_env=False,
         )
         self._poster = Poster(self._http, self.transport, self.base_url)

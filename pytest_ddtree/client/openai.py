@@ -210,6 +210,8 @@ class _Answer:
             if inner is not None:
                 meta.setdefault(name, inner)
         details = self.extension.get("spec_tokens_details")
+        if isinstance(details, list) and details:
+            details = details[0]
         if isinstance(details, Mapping):
             meta = {**details, **meta}
         return meta

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 
 _BOM = b"\xef\xbb\xbf"
 # An end of line is CRLF, LF or CR; atomic groups keep a lone CRLF from being read as CR and then LF.
@@ -19,12 +20,24 @@ def split_events(body: bytes) -> tuple[list[Event], bytes]:
 
     Source: the event-stream format of the HTML standard. Comments and events without data are left out.
     """
+    if plain := _split_plain(body):
+        return plain, b""
     offset = len(_BOM) if body.startswith(_BOM) else 0
     return _split_any(body, offset) if b"\r" in body else _split_lf(body, offset)
 
 
+def _split_plain(body: bytes) -> list[Event] | None:
+    """A whole body of nothing but one `data: ` line an event, which is what servers send; None for another."""
+    if not (body.startswith(b"data: ") and body.endswith(b"\n\n")):
+        return None
+    blocks = body[6:-2].split(b"\n\ndata: ")
+    if b"\r" in body or body.count(b"\n") != 2 * len(blocks):
+        return None
+    return list(zip(blocks, accumulate(len(block) + 8 for block in blocks), strict=True))
+
+
 def _split_lf(body: bytes, offset: int) -> tuple[list[Event], bytes]:
-    """The common case: one `data:` line an event, LF only."""
+    """Lines that end with LF only."""
     events: list[Event] = []
     blocks = (body[offset:] if offset else body).split(b"\n\n")
     rest = blocks.pop()

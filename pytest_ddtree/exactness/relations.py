@@ -82,9 +82,57 @@ def relations(
     """
     pairs = _pairs(found, block_size)
     part = alpha / max(1, len(pairs))
-    return tuple(
+    related = [
         _relate(name, left, right, equal=equal, alpha=part, margin=margin)
         for name, left, right, equal in pairs
+    ]
+    wide = [
+        _branches(left, right, size=left.config.block_size or block_size or 0, alpha=part)
+        for name, left, right, _ in pairs
+        if name == TREE_AND_CHAIN and _is_wide(left.config, block_size)
+    ]
+    return (*related, *wide)
+
+
+TREE_AND_CHAIN = "a tree accepts at least as much as the chain"
+
+
+def _is_wide(config: Config, block_size: int | None) -> bool:
+    """Whether a tree has many more nodes than the chain, so that its branches must count for something."""
+    depth = (config.block_size or block_size or 0) - 1
+    return depth > 0 and (config.budget or 0) >= 2 * depth and (config.topk or 0) >= 2
+
+
+def _branches(tree: Acceptance, chain: Acceptance, *, size: int, alpha: float) -> Relation:
+    """Whether a wide tree does better than the chain on any prompt at all; else its branches are dead.
+
+    Says nothing where the chain leaves next to no room, or where few prompts are in common.
+    """
+    ratio, low, high, prompts = log_ratio_interval(tree.counts, chain.counts, alpha=alpha)
+    common = [
+        tag
+        for tag in tree.counts
+        if tag in chain.counts and min(tree.counts[tag][1], chain.counts[tag][1]) > 0
+    ]
+    better = sum(
+        1
+        for tag in common
+        if tree.counts[tag][0] * chain.counts[tag][1] > chain.counts[tag][0] * tree.counts[tag][1]
+    )
+    kind: RelationKind = "holds" if better else "broken"
+    reason = "" if better else "(on no prompt)"
+    if prompts < MIN_PROMPTS or (not better and chain.accept_length > 0.6 * size):
+        kind, reason = "unknown", "(too few prompts, or no room above the chain)"
+    return Relation(
+        name="the branches of a wide tree accept what the chain does not",
+        left=tree.config.id,
+        right=chain.config.id,
+        ratio=ratio,
+        low=low,
+        high=high,
+        prompts=prompts,
+        kind=kind,
+        reason=reason,
     )
 
 
@@ -102,7 +150,7 @@ def _pairs(
         if chain is not None and config.topk == 1 and config.budget == depth:
             pairs.append(("topk 1 with budget block - 1 equals the chain", acceptance, chain, True))
         elif chain is not None and depth > 0 and config.budget >= depth:
-            pairs.append(("a tree accepts at least as much as the chain", acceptance, chain, False))
+            pairs.append((TREE_AND_CHAIN, acceptance, chain, False))
         smaller = [
             other
             for other in found

@@ -49,6 +49,10 @@ class Samples:
     """Randomised probability integral transform, bins from the most to the least probable: uniform."""
     by_id: Floats
     """The same with the known bins by token id and the others last: what an inverse transform by id draws."""
+    edges: Floats
+    """Borders of those bins, shape (tokens, most bins + 1), padded with 1."""
+    bin: Ints
+    """The token's bin among them."""
 
     @property
     def tokens(self) -> int:
@@ -64,13 +68,19 @@ def make_samples(
     """
     generator = np.random.default_rng(seed)
     rows: list[tuple[float, ...]] = []
+    edges: list[Floats] = []
     for number, answer in enumerate(answers):
         record = None if records is None else records.get(answer.tag)
         for index, score in enumerate(answer.scores):
             place = None if record is None else place_in_step(record, index)
             where = -1 if place is None else place.index
-            rows.append((number, index, where, *_position(score, float(generator.random()))))
-    table = np.asarray(rows, dtype=np.float64).reshape(-1, 9)
+            values, borders = _position(score, float(generator.random()))
+            rows.append((number, index, where, *values))
+            edges.append(borders)
+    table = np.asarray(rows, dtype=np.float64).reshape(-1, 10)
+    padded = np.ones((len(edges), max((borders.size for borders in edges), default=2)))
+    for row, borders in zip(padded, edges, strict=True):
+        row[: borders.size] = borders
     return Samples(
         answer=table[:, 0].astype(np.int64),
         index=table[:, 1].astype(np.int64),
@@ -81,11 +91,13 @@ def make_samples(
         tail_variance=table[:, 6],
         by_rank=table[:, 7],
         by_id=table[:, 8],
+        edges=padded,
+        bin=table[:, 9].astype(np.int64),
     )
 
 
-def _position(score: TokenScore, within: float) -> tuple[float, ...]:
-    """The last six arrays of `Samples` for one token."""
+def _position(score: TokenScore, within: float) -> tuple[tuple[float, ...], Floats]:
+    """The values of one token in `Samples` from `excess` on, and the edges of its bins by id."""
     ids = [token_id for token_id, _ in score.top]
     known = np.exp(np.asarray([logprob for _, logprob in score.top]))
     p = np.append(known, max(_TINY, 1.0 - float(known.sum())))
@@ -95,14 +107,17 @@ def _position(score: TokenScore, within: float) -> tuple[float, ...]:
     bin_ = ids.index(score.token_id) if score.token_id in ids else len(ids)
     by_id = np.append(np.argsort(np.asarray(ids)), len(ids))
     rank_of = int(np.flatnonzero(by_id == bin_)[0])
-    return (
+    borders = np.concatenate([[0.0], np.cumsum(p[by_id])])
+    values = (
         float(surprise[bin_]) - mean,
         float((p * surprise**2).sum()) - mean**2,
         float(bin_ == len(ids)) - float(p[-1]),
         float(p[-1] * (1.0 - p[-1])),
         float(p[:bin_].sum() + within * p[bin_]),
-        float(p[by_id][:rank_of].sum() + within * p[bin_]),
+        float(borders[rank_of] + within * p[bin_]),
+        float(rank_of),
     )
+    return values, borders
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +171,10 @@ def judge_samples(run: Samples, baseline: Samples, *, config: str, alpha: float 
     else:
         tests.append(depth)
     for name, pairs in _PAIRS.items():
-        for order in ("rank", "id"):
-            test = _correlation(name, order, pairs, run, baseline)
+        for make in (_correlation, _shared_coin):
+            test = make(name, pairs, run, baseline)
             if test is None:
-                skipped.append(f"{name} by {order}: fewer than {_MIN_PAIRS} pairs of tokens")
+                skipped.append(f"{name}: fewer than {_MIN_PAIRS} pairs of tokens")
             else:
                 tests.append(test)
     part = alpha / len(tests)
@@ -264,25 +279,47 @@ def _same_index(samples: Samples) -> tuple[Ints, Ints]:
 
 
 _PAIRS: dict[str, Pairs] = {
-    "correlation with the next token": _next_token,
-    "correlation with the neighbour's token": _same_index,
+    "the next token": _next_token,
+    "the neighbour's token": _same_index,
 }
 
 
-def _correlation(name: str, order: str, pairs: Pairs, run: Samples, baseline: Samples) -> SamplingTest | None:
+def _correlation(name: str, pairs: Pairs, run: Samples, baseline: Samples) -> SamplingTest | None:
     """Correlation of integral transforms that must be independent, against the baseline's, by Fisher's z."""
     seen: list[tuple[float, int]] = []
     for samples in (run, baseline):
         left, right = pairs(samples)
         if left.size < _MIN_PAIRS:
             return None
-        values = _transform(samples, order)
+        values = samples.by_rank
         seen.append((float(np.corrcoef(values[left], values[right])[0, 1]), int(left.size)))
     (mine, count), (theirs, their_count) = seen
     limit = 1.0 - 1e-9
     z = np.arctanh(np.clip(mine, -limit, limit)) - np.arctanh(np.clip(theirs, -limit, limit))
     p = 2.0 * float(stats.norm.sf(abs(z) / np.sqrt(1.0 / (count - 3) + 1.0 / (their_count - 3))))
-    return SamplingTest(f"{name}, by {order}", mine, theirs, p, count)
+    return SamplingTest(f"correlation with {name}", mine, theirs, p, count)
+
+
+def _shared_coin(name: str, pairs: Pairs, run: Samples, baseline: Samples) -> SamplingTest | None:
+    """How often two tokens could come from one random number, above the exact chance of that.
+
+    An inverse transform over token ids that draws twice with one number picks bins that hold that number, so
+    they overlap always. Far stronger than a correlation where one bin holds most of the probability.
+    """
+    seen = []
+    for samples in (run, baseline):
+        left, right = pairs(samples)
+        if left.size < _MIN_PAIRS:
+            return None
+        rows = np.arange(left.size)
+        low = samples.edges[left, samples.bin[left]][:, None]
+        high = samples.edges[left, samples.bin[left] + 1][:, None]
+        edges = samples.edges[right]
+        overlaps = (edges[:, :-1] < high) & (edges[:, 1:] > low)
+        chance = (np.diff(edges, axis=1) * overlaps).sum(axis=1)
+        overlapped = overlaps[rows, samples.bin[right]].astype(np.float64)
+        seen.append((overlapped - chance, np.maximum(chance * (1.0 - chance), 0.0)))
+    return _means(f"one random number for it and {name}, above its chance", seen[0], seen[1])
 
 
 @dataclass(frozen=True, slots=True)

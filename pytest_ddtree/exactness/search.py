@@ -15,7 +15,10 @@ from pathlib import Path
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.errors import ControlError
 from pytest_ddtree.client.records import Record, Request, Sampling
+from pytest_ddtree.exactness.floor import NoiseFloor
+from pytest_ddtree.exactness.levels import self_consistency, teacher_force
 from pytest_ddtree.exactness.prompts import Prompt
+from pytest_ddtree.exactness.rule import Rule, judge
 from pytest_ddtree.exactness.trace import Step, Trace, ddmin
 
 AGAIN = 10
@@ -91,6 +94,33 @@ def _ran(submitted: dict[int, Step], finished: dict[int, asyncio.Task[Record]]) 
             prompts.append(Prompt(tag, step.ids))
             records[tag] = record
     return Ran(tuple(prompts), records, tuple(failures))
+
+
+async def trace_fails(
+    client: AsyncClient,
+    trace: Trace,
+    floor: NoiseFloor,
+    rule: Rule,
+    *,
+    baseline: AsyncClient | None = None,
+    deadline_s: float = 120.0,
+) -> str | None:
+    """Why a trace fails, in words: a request that ended badly, or answers beyond the floor; None if neither.
+
+    Judged by the live `baseline`, else by the server's own prefill (level self).
+    """
+    ran = await run_trace(client, trace, deadline_s=deadline_s)
+    if ran.failures:
+        return ran.failures[0]
+    if not ran.prompts:
+        return None
+    if baseline is not None:
+        judged = await teacher_force(baseline, ran.prompts, ran.records, concurrency=8)
+        verdict = judge(judged, floor, rule, config="schedule", level="full")
+    else:
+        judged = await self_consistency(client, ran.prompts, ran.records)
+        verdict = judge(judged, floor, rule, config="schedule", level="self")
+    return "; ".join(verdict.reasons) if verdict.kind == "corrupt" else None
 
 
 Fails = Callable[[Trace], Awaitable[str | None]]

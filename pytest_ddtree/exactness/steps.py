@@ -25,11 +25,13 @@ class Place:
 def step_sizes(record: Record) -> tuple[int, ...] | None:
     """Tokens of each verify step after the first token, which is prefill's; None where that is not proved.
 
-    Proved means: no two events came in one read, the first chunk is the one token of prefill, and there are
-    as many further chunks as the server counted verify steps. The last step may be cut by the length limit.
+    Proved means: the first chunk is the one token of prefill, and there are as many further chunks as the
+    server counted verify steps. A step sends at most one chunk, so two steps merged into one would be missed
+    in the count. Chunks that arrived in one read are still counted apart. The last step may be cut by the
+    length limit.
     """
     steps, chunks = record.verify_steps, record.chunks
-    if steps is None or record.coalesced or not record.exact_counts:
+    if steps is None or not record.exact_counts:
         return None
     if len(chunks) != steps + 1 or chunks[0].tokens != 1:
         return None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 from pytest_ddtree.dialects import draft, faked, registry
 from pytest_ddtree.dialects.base import BaselineKind, Dialect, DialectError
 from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.grid import Config
-from pytest_ddtree.servers import chosen, gpu, logs, ports, stale
+from pytest_ddtree.servers import chosen, gpu, logs, ports, secrets, stale
 from pytest_ddtree.servers.argv import CommandLine, command_line, environment, launch_request
 from pytest_ddtree.servers.backend import Order
 from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer, PortInUse, StopFailed
@@ -96,7 +96,7 @@ class LocalBackend:
                 why=why,
                 hint="leave this value out of the grid, or choose another build or --ddtree-dialect",
             )
-        served_name = f"ddtree-{order.config.id}-{secrets.token_hex(4)}"
+        served_name = f"ddtree-{order.config.id}-{token_hex(4)}"
         hold = self._hold_port()
         try:
             line = self._command(order.config, order.variant, hold.port, served_name)
@@ -132,8 +132,8 @@ class LocalBackend:
             log_path=order.log_path,
             pid=pid,
             served_name=served_name,
-            argv=line.argv,
-            env=line.env,
+            argv=secrets.arguments(line.argv),
+            env=secrets.variables(line.env),
             warnings=(
                 *ready.effective.warnings,
                 *draft.warnings(order.config, self._draft, target_depth=self._depth),
@@ -290,17 +290,10 @@ def _head(order: Order, line: CommandLine) -> None:
     import shlex
 
     order.log_path.parent.mkdir(parents=True, exist_ok=True)
-    secret = {"--api-key", "--admin-api-key"}
-    words = [
-        "***" if previous in secret else word
-        for previous, word in zip(("", *line.argv), line.argv, strict=False)
-    ]
     environment = " ".join(
-        f"{key}={shlex.quote(value)}"
-        for key, value in line.env.items()
-        if "KEY" not in key and "TOKEN" not in key
+        f"{key}={shlex.quote(value)}" for key, value in secrets.variables(line.env).items()
     )
-    order.log_path.write_text(f"$ {environment} {shlex.join(words)}\n")
+    order.log_path.write_text(f"$ {environment} {shlex.join(secrets.arguments(line.argv))}\n")
 
 
 def _in_url(host: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_ddtree.dialects.base import Dialect
 from pytest_ddtree.dialects.effective import UNKNOWN, EffectiveConfig
-from pytest_ddtree.servers import idle, logs
+from pytest_ddtree.servers import idle, logs, secrets
 from pytest_ddtree.servers.errors import (
     DiedDuringStart,
     ForeignServer,
@@ -160,7 +160,7 @@ def _info(what: Expectation, http: Http, left: float) -> Mapping[str, Any]:
     for path in ("/server_info", "/get_server_info"):
         answer = http.get(path, timeout_s=left)
         if answer.ok and isinstance(answer.json, dict):
-            return answer.json
+            return secrets.fields(answer.json)
         if answer.status != 404:
             break
     raise _failed(
@@ -180,7 +180,7 @@ def _identity(what: Expectation, http: Http, info: Mapping[str, Any], left: floa
             why=f"it serves {name!r}, ours serves {what.served_name!r}",
             hint="another server took the port: stop it, or leave the choice of the port to the pool",
             log_path=what.log_path,
-            log_tail=logs.tail(logs.read(what.log_path)),
+            log_tail=_tail(what),
         )
 
 
@@ -224,10 +224,10 @@ def _died(what: Expectation, code: int) -> StartFailed:
     label = f" ({cause.name})" if cause else ""
     return kind(
         f"{what.title} ended before it was ready: {describe_exit(code)}{label}",
-        why=logs.root_cause(text),
+        why=_cause(what, text),
         hint=cause.hint if cause else None,
         log_path=what.log_path,
-        log_tail=logs.tail(text),
+        log_tail=_tail(what),
     )
 
 
@@ -238,11 +238,20 @@ def _timeout(what: Expectation, state: str) -> StartTimeout:
     phase = logs.phase(text)
     return StartTimeout(
         f"{what.title} was not ready within {what.budget_s:g} s; last state: {state}{f'; {phase}' if phase else ''}",
-        why=logs.root_cause(text) if cause else None,
+        why=_cause(what, text) if cause else None,
         hint=cause.hint if cause else "raise --ddtree-start-timeout if the model needs longer to load",
         log_path=what.log_path,
-        log_tail=logs.tail(text),
+        log_tail=_tail(what),
     )
+
+
+def _tail(what: Expectation) -> str:
+    return secrets.text(logs.tail(logs.read(what.log_path)), what.api_key)
+
+
+def _cause(what: Expectation, text: str) -> str | None:
+    line = logs.root_cause(text)
+    return line and secrets.text(line, what.api_key)
 
 
 def _failed(what: Expectation, why: str, *, hint: str | None = None) -> StartFailed:
@@ -251,5 +260,5 @@ def _failed(what: Expectation, why: str, *, hint: str | None = None) -> StartFai
         why=why,
         hint=hint,
         log_path=what.log_path,
-        log_tail=logs.tail(logs.read(what.log_path)),
+        log_tail=_tail(what),
     )

@@ -127,5 +127,9 @@ def load(path: Path) -> Record | None:
 
 
 def records() -> list[Record]:
-    """All records of this user, the broken ones left out."""
-    return [record for path in sorted(state_dir().glob("run-*.json")) if (record := load(path)) is not None]
+    """All records of this user, the broken ones left out; none where there is no folder to keep them in."""
+    try:
+        paths = sorted(state_dir().glob("run-*.json"))
+    except OSError:
+        return []
+    return [record for path in paths if (record := load(path)) is not None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shlex
 import sys
 import threading
@@ -16,12 +15,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 
 from pytest_ddtree.dialects import faked, registry
 from pytest_ddtree.dialects.base import BaselineKind, Dialect, DialectError, Launch, given
 from pytest_ddtree.dialects.build import Build, flags_of_help
 from pytest_ddtree.grid import Config
-from pytest_ddtree.servers import chosen, logs, ports, unitfile
+from pytest_ddtree.servers import chosen, logs, ports, secrets, unitfile
 from pytest_ddtree.servers.argv import launch_request
 from pytest_ddtree.servers.backend import Order
 from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer, ServerError, StartFailed, StopFailed
@@ -60,7 +60,7 @@ class SystemdBackend:
         self._host = Host(settings.ssh, settings.sudo)
         self._unit = settings.unit if "." in settings.unit else f"{settings.unit}.service"
         self._folder = f"{unit_root}/{self._unit}.d"
-        self._token = secrets.token_hex(4)
+        self._token = token_hex(4)
         self._lease_s = lease_s
         self._lease_no = 0
         self._renewer: threading.Thread | None = None
@@ -80,7 +80,7 @@ class SystemdBackend:
     def start(self, order: Order) -> Running:
         supervisor = self._prepare()
         launch = self._launch(order.config, order.variant)
-        served_name = f"ddtree-{order.config.id}-{secrets.token_hex(4)}"
+        served_name = f"ddtree-{order.config.id}-{token_hex(4)}"
         args = [*launch.args, "--served-model-name", served_name, *self._user(order.config)]
         env = {**launch.env, **self._settings.env}
         command = self._trimmed()
@@ -89,7 +89,7 @@ class SystemdBackend:
                 f"{order.title} is not judged", why="; ".join(signs), hint="drop the argument or variable"
             )
         order.log_path.parent.mkdir(parents=True, exist_ok=True)
-        order.log_path.write_text(f"$ {shlex.join([*command.plain, *args])}\n")
+        order.log_path.write_text(f"$ {shlex.join(secrets.arguments([*command.plain, *args]))}\n")
         began = time.time()
         self._lease()
         self._write(unitfile.drop_in(command, args, env))
@@ -122,8 +122,8 @@ class SystemdBackend:
             exit_code=self._exit_code,
             log_path=order.log_path,
             served_name=served_name,
-            argv=(*command.plain, *args),
-            env=env,
+            argv=secrets.arguments([*command.plain, *args]),
+            env=secrets.variables(env),
             warnings=ready.effective.warnings,
             idle=ready.idle,
         )

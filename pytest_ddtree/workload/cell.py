@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Protocol
 
 from pytest_ddtree.client.records import Request, Sampling
 from pytest_ddtree.errors import Infrastructure
-from pytest_ddtree.workload.load import Generates, closed_loop, stagger_starts, warm_up
+from pytest_ddtree.workload.load import Generates, Load, closed_loop, stagger_starts, warm_up
 from pytest_ddtree.workload.measure import CellMeasurement, bound, measure
 from pytest_ddtree.workload.rounds import Decision, SamplingRule, decide
 from pytest_ddtree.workload.selfcheck import ClientLimits
@@ -24,6 +24,10 @@ class Measurable(Generates, Protocol):
     """What measuring a cell needs of a client."""
 
     async def flush_cache(self, timeout_s: float = 30.0) -> None: ...
+
+
+Cache = Literal["flushed", "warm", "untouched"]
+"""The server's prefix cache before a round: emptied, filled with the round's own prompts, or left as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +45,7 @@ class CellSpec:
     jitter: float = JITTER
     stagger: bool = True
     seed: int = 0
-    flush: bool = True
-    """Whether the prefix cache is emptied before every round; False measures it as it is."""
+    cache: Cache = "flushed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +66,16 @@ MakeRequests = Callable[[int, Sequence[int]], Sequence[Request]]
 """(number of the first prompt, output length of each) -> that many requests, distinct for distinct numbers."""
 
 
-def sampling_for(spec: CellSpec, output: int, *, seed: int) -> Sampling:
+def sampling_for(
+    spec: CellSpec, output: int, *, seed: int, extra: Mapping[str, Any] | None = None
+) -> Sampling:
     """Sampling of one measured request. EOS is ignored only as a guard: prompts are chosen to answer for longer."""
     return Sampling(
         max_new_tokens=output,
         temperature=spec.temperature,
         ignore_eos=True,
         seed=seed if spec.temperature > 0 else None,
+        extra=dict(extra or {}),
     )
 
 
@@ -83,10 +89,13 @@ async def measure_cell(
     deadline_s: float | None = None,
     limits: ClientLimits | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    on_round: Callable[[int, Load, CellMeasurement], None] = lambda number, load, cell: None,
+    before: Sequence[float] = (),
 ) -> CellResult:
     """Warm up with distinct requests of the cell's shape, then run rounds until `rule` says stop.
 
-    Every round sends other prompts. Raises CellNotMeasured when a request fails, when the server does not count
+    Every round sends other prompts. `on_round` is called with each round's number, load and figures as soon as it is
+    measured; `before` are the tok/s of rounds that were measured earlier (a resumed session), which count. Raises CellNotMeasured when a request fails, when the server does not count
     tokens exactly, or when the client was the limit.
     """
     count = request_count(spec.concurrency, spec.turnovers)
@@ -101,19 +110,18 @@ async def measure_cell(
     service_s = first.latency.mean if first.latency else 0.0
     starts = stagger_starts(spec.concurrency, service_s) if spec.stagger else ()
     rounds: list[CellMeasurement] = []
-    decision = decide([], rule)
+    decision = decide(before, rule)
     last_s = 0.0
     while not decision.stop:
-        if spec.flush:
+        number = len(before) + len(rounds)
+        requests = make(spec.concurrency + number * count, lengths)
+        if spec.cache != "untouched":
             await client.flush_cache()
-        number = len(rounds)
+        if spec.cache == "warm":
+            await _fill_cache(client, requests, spec, deadline_s)
         round_began = time.monotonic()
         load = await closed_loop(
-            client,
-            make(spec.concurrency + number * count, lengths),
-            concurrency=spec.concurrency,
-            starts_s=starts,
-            deadline_s=deadline_s,
+            client, requests, concurrency=spec.concurrency, starts_s=starts, deadline_s=deadline_s
         )
         cell = measure(load)
         _refuse_failures(cell, f"round {number + 1}")
@@ -121,18 +129,30 @@ async def measure_cell(
         if reason is not None:
             raise CellNotMeasured(reason)
         rounds.append(cell)
+        on_round(number, load, cell)
         last_s = time.monotonic() - round_began
         elapsed_s = time.monotonic() - began
-        decision = decide([one.output_tok_s for one in rounds], rule, elapsed_s=elapsed_s, next_s=last_s)
+        rates = [*before, *(one.output_tok_s for one in rounds)]
+        decision = decide(rates, rule, elapsed_s=elapsed_s, next_s=last_s)
         progress(f"round {number + 1}: {cell.output_tok_s:.1f} tok/s; {decision}")
     return CellResult(spec=spec, rounds=tuple(rounds), decision=decision, warm_up_s=warm_up_s)
+
+
+async def _fill_cache(
+    client: Measurable, requests: Sequence[Request], spec: CellSpec, deadline_s: float | None
+) -> None:
+    """Send every prompt once for a single token."""
+    single = [replace(one, sampling=replace(one.sampling, max_new_tokens=1)) for one in requests]
+    load = await closed_loop(client, single, concurrency=spec.concurrency, deadline_s=deadline_s)
+    _refuse_failures(measure(load), "filling the cache")
 
 
 def _refuse_failures(cell: CellMeasurement, where: str) -> None:
     if cell.ok < cell.requests:
         kinds = ", ".join(f"{count} {outcome}" for outcome, count in cell.failures.items())
+        shown = f"; {cell.errors[0]}" if cell.errors else ""
         raise CellNotMeasured(
-            f"{where}: {cell.requests - cell.ok} of {cell.requests} requests failed ({kinds}); {cell.errors[0] if cell.errors else ''}"
+            f"{where}: {cell.requests - cell.ok} of {cell.requests} requests failed ({kinds}){shown}"
         )
     if not cell.exact_counts:
         raise CellNotMeasured(

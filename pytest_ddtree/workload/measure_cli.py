@@ -6,14 +6,14 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.errors import ControlError
-from pytest_ddtree.client.loop import LoopThread
-from pytest_ddtree.client.records import Request
+from pytest_ddtree.client.loop import LoopThread, loop_factory
+from pytest_ddtree.client.records import Request, Sampling
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.workload.cell import (
     CellNotMeasured,
@@ -60,7 +60,10 @@ def parser() -> argparse.ArgumentParser:
     )
     cli.add_argument("--together", action="store_true", help="start all streams at once")
     cli.add_argument(
-        "--no-flush", action="store_true", help="leave the prefix cache as it is before each round"
+        "--cache",
+        choices=("flushed", "warm", "untouched"),
+        default="flushed",
+        help="the prefix cache before each round: emptied, filled with its prompts, or left as it is (flushed)",
     )
     cli.add_argument(
         "--precision", type=float, default=0.02, help="half width of the interval of tok/s (0.02)"
@@ -95,7 +98,7 @@ def run(argv: Sequence[str]) -> int:
         print(f"pytest-ddtree measure: {error}", file=sys.stderr)
         return USAGE
     try:
-        with LoopThread() as loop:
+        with LoopThread(loop_factory(options.concurrency)) as loop:
             result = loop.run(_measure(options, workload, rule))
     except (Infrastructure, ValueError) as error:
         print(f"not measured: {error}", file=sys.stderr)
@@ -172,7 +175,7 @@ async def _measure(options: argparse.Namespace, workload: Workload, rule: Sampli
         jitter=0.0 if options.equal_lengths else 0.25,
         stagger=not options.together,
         seed=options.seed,
-        flush=not options.no_flush,
+        cache=options.cache,
     )
     async with AsyncClient(
         options.url,
@@ -192,12 +195,16 @@ async def _measure(options: argparse.Namespace, workload: Workload, rule: Sampli
         )
         if reason is not None:
             raise CellNotMeasured(f"infeasible: {reason}")
-        if spec.flush and not info:
+        if spec.cache != "untouched" and not info:
             raise CellNotMeasured(
-                "this server has no /flush_cache; say --no-flush to measure its cache as it is"
+                "this server has no /flush_cache; say --cache untouched to measure it as it is"
             )
         maker = _maker(options, workload, info)
-        make = _from_ids(maker, spec) if maker else await _from_texts(client, workload, spec, rule)
+        extra = await _spec_details(client) if info and options.api != "generate" else {}
+        if maker is not None:
+            make = _from_ids(maker, spec, extra)
+        else:
+            make = await _from_texts(client, workload, spec, rule, extra)
         await client.prepare(spec.concurrency)
         return await measure_cell(
             client,
@@ -220,6 +227,15 @@ async def _info(client: AsyncClient) -> dict[str, Any]:
         return {}
 
 
+async def _spec_details(client: AsyncClient) -> Mapping[str, Any]:
+    """What asks SGLang for the verify steps of an OpenAI answer; nothing where the server refuses to be asked."""
+    wanted = {"return_spec_tokens_details": True}
+    request = Request(
+        sampling=Sampling(max_new_tokens=1, extra=wanted), text="a", tag="asking for verify steps"
+    )
+    return wanted if (await client.generate(request)).outcome != "rejected" else {}
+
+
 def _maker(options: argparse.Namespace, workload: Workload, info: dict[str, Any]) -> PromptMaker | None:
     """Prompts by token ids, or None where the endpoint takes text and counts itself."""
     if options.api == "chat":
@@ -232,12 +248,14 @@ def _maker(options: argparse.Namespace, workload: Workload, info: dict[str, Any]
     return PromptMaker(Path(model), workload=workload, seed=options.seed)
 
 
-def _from_ids(maker: PromptMaker, spec: CellSpec) -> MakeRequests:
+def _from_ids(maker: PromptMaker, spec: CellSpec, extra: Mapping[str, Any]) -> MakeRequests:
     def make(first: int, lengths: Sequence[int]) -> list[Request]:
         prompts = maker.make_many(spec.context, len(lengths), first=first)
         return [
             Request(
-                sampling=sampling_for(spec, length, seed=first + number), input_ids=prompt.ids, tag=prompt.tag
+                sampling=sampling_for(spec, length, seed=first + number, extra=extra),
+                input_ids=prompt.ids,
+                tag=prompt.tag,
             )
             for number, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
         ]
@@ -246,7 +264,7 @@ def _from_ids(maker: PromptMaker, spec: CellSpec) -> MakeRequests:
 
 
 async def _from_texts(
-    client: AsyncClient, workload: Workload, spec: CellSpec, rule: SamplingRule
+    client: AsyncClient, workload: Workload, spec: CellSpec, rule: SamplingRule, extra: Mapping[str, Any]
 ) -> MakeRequests:
     """Prompts as text, fitted with the server's own count: enough for the warm-up and the fewest rounds.
 
@@ -266,7 +284,7 @@ async def _from_texts(
     def make(first: int, lengths: Sequence[int]) -> list[Request]:
         chosen = [texts[(first + number) % wanted] for number in range(len(lengths))]
         return [
-            Request(sampling=sampling_for(spec, length, seed=first + number), text=text, tag=tag)
+            Request(sampling=sampling_for(spec, length, seed=first + number, extra=extra), text=text, tag=tag)
             for number, ((text, tag), length) in enumerate(zip(chosen, lengths, strict=True))
         ]
 

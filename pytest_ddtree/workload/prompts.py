@@ -17,7 +17,7 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]: ...
 
-    def decode(self, ids: Sequence[int]) -> str: ...
+    def decode(self, ids: Sequence[int], *, special: bool = True) -> str: ...
 
     def prefix(self) -> list[int]:
         """What the tokenizer itself puts before every sequence (a BOS token, or nothing)."""
@@ -91,6 +91,10 @@ class PromptMaker:
         start = [] if self._template.source else self._tokenizer.prefix()
         return (*start, *self._tokenizer.encode(self._template.prompt(message)))
 
+    def decode_plain(self, ids: Sequence[int]) -> str:
+        """The text of token ids as a server sends it: special tokens left out."""
+        return self._tokenizer.decode(ids, special=False)
+
     def opens_thinking(self, message: str) -> bool:
         """Whether the chat prompt itself ends inside a thinking section, so that an answer begins within it."""
         prompt = self._template.prompt(message)
@@ -158,8 +162,8 @@ class _JsonTokenizer:
     def encode(self, text: str) -> list[int]:
         return list(self._native.encode(text, add_special_tokens=False).ids)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self._native.decode(list(ids), skip_special_tokens=False))
+    def decode(self, ids: Sequence[int], *, special: bool = True) -> str:
+        return str(self._native.decode(list(ids), skip_special_tokens=not special))
 
     def prefix(self) -> list[int]:
         whole = list(self._native.encode("a").ids)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy import stats
-
 Verdict = Literal["more", "precise", "max_rounds", "max_seconds"]
 """Go on, or why not."""
 
@@ -84,8 +82,16 @@ def rate_interval(rates: Sequence[float], confidence: float = 0.95) -> Interval 
     logs = [math.log(rate) for rate in rates]
     mean = math.fsum(logs) / n
     deviation = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (n - 1))
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * deviation / math.sqrt(n)
+    half = _student(confidence, n - 1) * deviation / math.sqrt(n)
     return Interval(n, math.exp(mean), math.exp(mean - half), math.exp(mean + half), confidence)
+
+
+def _student(confidence: float, freedom: int) -> float:
+    """The two-sided quantile of Student's t."""
+    # Imported late: it costs more than everything else that a client needs to start.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 def decide(

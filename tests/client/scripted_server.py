@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -105,12 +106,13 @@ class ScriptedServer:
     asked: list[Asked] = field(default_factory=list)
     sent: list[tuple[int, int, bytes]] = field(default_factory=list)
     connections: int = 0
+    tls: ssl.SSLContext | None = None
 
     def __enter__(self) -> Self:
         self._loop = LoopThread()
         self._server = self._loop.run(self._listen())
         host, port = self._server.sockets[0].getsockname()[:2]
-        self.url = f"http://{host}:{port}"
+        self.url = f"{'https' if self.tls else 'http'}://{host}:{port}"
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -124,7 +126,7 @@ class ScriptedServer:
         self._server.close()
 
     async def _listen(self) -> asyncio.Server:
-        return await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 24)
+        return await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 24, ssl=self.tls)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

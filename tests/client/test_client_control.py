@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -16,12 +18,25 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import HEAD, Asked, Script, ScriptedServer, as_json, chunk, plain, stream
+from scripted_server import (
+    HEAD,
+    Asked,
+    Script,
+    ScriptedServer,
+    as_json,
+    chunk,
+    generate_events,
+    plain,
+    stream,
+)
 
+from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.errors import ControlError
-from pytest_ddtree.client.loop import LoopThread
+from pytest_ddtree.client.loop import LoopThread, loop_factory
 from pytest_ddtree.client.prometheus import parse_metrics, total
-from pytest_ddtree.client.transport import ARRIVALS, StreamTransport
+from pytest_ddtree.client.records import Record
+from pytest_ddtree.client.transport import ARRIVALS, StreamTransport, choose_reader
+from pytest_ddtree.client.transport.stamps import stamps_available
 from pytest_ddtree.errors import Infrastructure
 
 DATA = Path(__file__).parent / "data"
@@ -133,12 +148,56 @@ def test_the_transport_honours_httpx_read_timeouts() -> None:
         loop.run(read(server.url))
 
 
+def test_https_goes_through_stock_httpx_and_gives_the_same_record(tmp_path: Path, ask: Any) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("a certificate is made with openssl")
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "cert")]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, *files]
+    subprocess.run(command, check=True, capture_output=True)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    trusting = ssl.create_default_context(cafile=str(tmp_path / "cert"))
+    events = generate_events([[5], [6, 7], [8]], finish={"type": "length", "length": 4})
+
+    async def read(url: str, tls: ssl.SSLContext | None) -> Record:
+        async with AsyncClient(url, tls=tls) as client:
+            await client.prepare(2)
+            return await client.generate(ask())
+
+    with (
+        ScriptedServer(lambda asked: stream(events, gap_s=0.01), tls=serving) as server,
+        LoopThread() as loop,
+    ):
+        record = loop.run(read(server.url, trusting))
+        refused = loop.run(read(server.url, None))
+    assert (record.outcome, record.output_ids) == ("ok", (5, 6, 7, 8))
+    assert [one.tokens for one in record.chunks] == [1, 3, 4]
+    assert record.chunks[0].at_ns < record.chunks[-1].at_ns
+    assert refused.outcome == "reset"
+    assert "CERTIFICATE" in (refused.error or "").upper()
+
+
 def test_the_transport_refuses_other_schemes() -> None:
     async def read() -> None:
         await StreamTransport().handle_async_request(httpx.Request("GET", "https://localhost/"))
 
     with pytest.raises(httpx.UnsupportedProtocol):
         asyncio.run(read())
+
+
+@pytest.mark.parametrize(("streams", "module"), [(1, "asyncio"), (256, "asyncio"), (257, "uvloop")])
+def test_the_loop_suits_the_number_of_streams(streams: int, module: str) -> None:
+    pytest.importorskip("uvloop")
+
+    async def name() -> tuple[str, str]:
+        loop = asyncio.get_running_loop()
+        return type(loop).__module__, choose_reader(loop)
+
+    with LoopThread(loop_factory(streams)) as thread:
+        kind, reader = thread.run(name())
+    assert kind.startswith(module)
+    assert reader == ("kernel" if module == "asyncio" and stamps_available() else "loop")
 
 
 def test_a_coroutine_is_cancelled_when_its_time_is_over() -> None:
@@ -187,7 +246,7 @@ def test_what_runs_at_the_end_is_cancelled() -> None:
 
 INTERRUPTED = """
 import asyncio, sys, time
-from pytest_ddtree.client.loop import LoopThread
+from pytest_ddtree.client.loop import LoopThread, loop_factory
 
 async def work():
     print("working", flush=True)

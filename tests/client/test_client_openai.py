@@ -48,6 +48,18 @@ def test_a_chat_stream_is_counted_by_its_usage(dial: Any, ask: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_verify_steps_come_with_sglangs_extension(dial: Any, ask: Any, many: bool) -> None:
+    details: Any = {"spec_verify_ct": 2, "spec_accept_length": 2.0}
+    extension = {"sglext": {"spec_tokens_details": [details] if many else details}}
+    events = [*CHAT[:4], sse({"choices": [], "usage": usage(4)} | extension)]
+    events.insert(4, delta("length", count=usage(4)))
+    server, client = dial(stream(events), api="chat", model="m")
+    record = client.generate(ask(text="hello", extra={"return_spec_tokens_details": True}))
+    assert (record.outcome, record.accept_length) == ("ok", 2.0)
+    assert server.asked[0].json["return_spec_tokens_details"] is True
+
+
 def test_reasoning_is_found_under_either_name(dial: Any, ask: Any) -> None:
     events = [delta(reasoning="why", count=usage(2)), delta("stop", content="so", count=usage(3))]
     _, client = dial(stream(events), api="chat", model="m")

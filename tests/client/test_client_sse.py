@@ -73,6 +73,13 @@ def test_what_is_written_is_read_back(events: list[list[bytes]], end: bytes) -> 
     assert data_of(body) == [b"\n".join(parts) for parts in events]
 
 
+@given(st.lists(line, min_size=1, max_size=6), st.binary(max_size=8))
+def test_the_short_cut_for_plain_streams_changes_nothing(parts: list[bytes], tail: bytes) -> None:
+    body = b"".join(b"data: " + part + b"\n\n" for part in parts) + tail
+    by_lines, rest = split_events(b": a comment\n" + body)
+    assert split_events(body) == ([(data, end - 12) for data, end in by_lines], rest)
+
+
 @given(st.binary(max_size=60))
 def test_no_bytes_are_lost_or_read_twice(body: bytes) -> None:
     events, rest = split_events(body)

@@ -111,3 +111,12 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DialectError, match="cannot be read: No such file"):
         load(tmp_path / "none.toml")
+
+
+def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "dialects.md").read_text()
+    file = tmp_path / "example.toml"
+    file.write_text(text.split("```toml\n")[1].split("```")[0])
+    dialect = load(file)
+    assert dialect.arguments(Config("tree", 8, 4), REQUEST).env["MY_TOPK"] == "4"
+    assert dialect.effective({"my_tree": True, "speculative_num_draft_tokens": 9, "speculative_algorithm": "X"}, "").budget == 8

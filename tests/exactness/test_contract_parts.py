@@ -44,7 +44,6 @@ def record(
     outcome: Outcome = "ok",
     ends: tuple[int, ...] | None = None,
     asked: int | None = None,
-    coalesced: int = 0,
     **meta: Any,
 ) -> Record:
     ends = tuple(range(1, len(ids) + 1)) if ends is None else ends
@@ -58,7 +57,6 @@ def record(
         chunks=tuple(Chunk(index, end) for index, end in enumerate(ends)),
         finish_reason=finish or {"type": "length", "length": len(ids)},
         meta={"completion_tokens": len(ids), "prompt_tokens": 3, "cached_tokens": 2} | meta,
-        coalesced=coalesced,
     )
 
 
@@ -90,11 +88,6 @@ def test_an_honest_answer_has_no_usage_problems() -> None:
 )
 def test_what_meta_data_do_not_bear_out_is_a_problem(answer: Record, problem: str) -> None:
     assert any(problem in found for found in usage_problems(subject(), PROMPT, answer, stream=True))
-
-
-def test_coalesced_chunks_prove_nothing() -> None:
-    answer = record((1,) * 6, ends=(1, 2, 4, 6), spec_verify_ct=2, coalesced=1)
-    assert usage_problems(subject(), PROMPT, answer, stream=True) == []
 
 
 def stopped_at(ids: tuple[int, ...], stop: str, **changes: Any) -> Record:

@@ -52,6 +52,7 @@ def test_healthy_relations_hold() -> None:
         ("b8-k4-wnone", "chain-wnone"),
         ("b16-k4-wnone", "chain-wnone"),
         ("b16-k4-wnone", "b8-k4-wnone"),
+        ("b16-k4-wnone", "chain-wnone"),
     ]
 
 
@@ -59,6 +60,15 @@ def test_a_tree_worse_than_the_chain_is_broken() -> None:
     assert broken([made(CHAIN, 2.4, 1), made(tree(8), 2.0, 2)]) == [
         "a tree accepts at least as much as the chain"
     ]
+
+
+def test_a_wide_tree_that_is_never_better_than_the_chain_has_dead_branches() -> None:
+    chain = made(CHAIN, 2.0, 1)
+    dead = Acceptance(tree(32), chain.counts)
+    assert broken([chain, dead]) == ["the branches of a wide tree accept what the chain does not"]
+    assert broken([chain, Acceptance(tree(8), chain.counts)]) == []
+    perfect = made(CHAIN, 7.5, 1)
+    assert broken([perfect, Acceptance(tree(32), perfect.counts)]) == []
 
 
 def test_a_tree_smaller_than_a_block_need_not_reach_the_chain() -> None:

@@ -125,10 +125,9 @@ def test_steps_are_read_where_chunks_are_proved_to_be_steps() -> None:
         record((4, 5, 6), (1, 3), None),
         record((4, 5, 6), (1, 3), 2),
         record((4, 5, 6), (2, 3), 1),
-        record((4, 5, 6), (1, 3), 1, coalesced=1),
         record((4, 5, 6), (1, 3), 1, exact_counts=False),
     ],
-    ids=["no steps", "a chunk is missing", "prefill gave two", "coalesced", "estimated"],
+    ids=["no steps", "a chunk is missing", "prefill gave two", "estimated"],
 )
 def test_steps_are_not_guessed(answer: Record) -> None:
     assert step_sizes(answer) is None

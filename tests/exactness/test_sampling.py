@@ -4,6 +4,7 @@ acceptance."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -149,13 +150,15 @@ def test_a_wrong_distribution_is_found(base: Samples, draw: Draw, found: str) ->
 def test_a_coin_reused_within_a_step_is_found(base: Samples) -> None:
     judged, records = sampled(51, coins="step")
     found = names(make_samples(judged, records), base)
-    assert "correlation with the next token, by id" in found
+    assert "one random number for it and the next token, above its chance" in found
     assert "mean surprise above its expectation, nats" not in found
 
 
 def test_a_coin_shared_by_the_batch_is_found(base: Samples) -> None:
     judged, records = sampled(52, coins="batch")
-    assert "correlation with the neighbour's token, by id" in names(make_samples(judged, records), base)
+    assert "one random number for it and the neighbour's token, above its chance" in names(
+        make_samples(judged, records), base
+    )
 
 
 def test_a_fault_at_one_depth_alone_is_found_by_depth(base: Samples) -> None:
@@ -163,17 +166,7 @@ def test_a_fault_at_one_depth_alone_is_found_by_depth(base: Samples) -> None:
     run = make_samples(judged, records)
     at = run.place == 2
     assert 300 < at.sum() < run.tokens / 2
-    worse = Samples(
-        answer=run.answer,
-        index=run.index,
-        place=run.place,
-        excess=run.excess + np.where(at, 0.3, -0.15 * at.sum() / (~at).sum()),
-        variance=run.variance,
-        tail=run.tail,
-        tail_variance=run.tail_variance,
-        by_rank=run.by_rank,
-        by_id=run.by_id,
-    )
+    worse = replace(run, excess=run.excess + np.where(at, 0.3, -0.15 * at.sum() / (~at).sum()))
     assert "largest mean surprise of a depth, nats from the baseline's" in names(worse, base)
 
 

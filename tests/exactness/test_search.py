@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.exactness.floor import assumed_floor
 from pytest_ddtree.exactness.fuzz import fuzz, traces
 from pytest_ddtree.exactness.prompts import Prompt
-from pytest_ddtree.exactness.search import AGAIN, confirm, random_trace, run_trace
+from pytest_ddtree.exactness.rule import FLOAT32
+from pytest_ddtree.exactness.search import AGAIN, confirm, random_trace, run_trace, trace_fails
 from pytest_ddtree.exactness.trace import Step, Trace, ddmin
 
 from .tableserver import TableServer, greedy
@@ -107,6 +109,25 @@ async def test_a_request_that_ends_badly_is_a_failure_of_the_trace() -> None:
         ran = await run_trace(client, Trace((Step(action="submit", request=0, ids=(1,), output=2),)))
     assert len(ran.failures) == 1
     assert "request 0: reset" in ran.failures[0]
+
+
+@pytest.mark.parametrize("with_baseline", [True, False])
+async def test_a_schedule_fails_by_its_answers(with_baseline: bool) -> None:
+    def spoil(ids: Sequence[int], at: int, right: int) -> int | None:
+        return (right + 1) % 48 if len(ids) == 4 and at % 3 == 2 else None
+
+    steps = [Step(action="submit", request=n, ids=PROMPTS[n].ids, output=40) for n in range(3)]
+    floor = assumed_floor(float32=True)
+    with TableServer() as base, TableServer(speculative=True, spoil=spoil) as tree:
+        async with AsyncClient(base.url) as judge_client, AsyncClient(tree.url) as client:
+            judge_by = judge_client if with_baseline else None
+            broken = await trace_fails(client, Trace(tuple(steps)), floor, FLOAT32, baseline=judge_by)
+            right = await trace_fails(client, Trace(tuple(steps[:2])), floor, FLOAT32, baseline=judge_by)
+            nothing = await trace_fails(client, Trace((Step(action="flush"),)), floor, FLOAT32)
+    assert right is None
+    assert nothing is None
+    assert broken is not None
+    assert ("gap of" in broken) is with_baseline
 
 
 async def test_a_reliable_failure_is_minimised_and_saved(tmp_path: Path) -> None:

@@ -63,13 +63,23 @@ def test_more_steps_far_away_is_an_effect() -> None:
     assert found.changed_far == 5
 
 
+def timed(near: list[float], far: list[float]) -> Reading:
+    return Reading(tuple(Answer(32, 9, s) for s in near), tuple(Answer(32, 9, s) for s in far))
+
+
 def test_faster_steps_far_away_are_an_effect() -> None:
-    full = Reading((), tuple(Answer(32, 9, s) for s in (0.020, 0.021, 0.0205, 0.0195, 0.020)))
-    windowed = Reading((), tuple(Answer(32, 9, s) for s in (0.010, 0.0104, 0.0102, 0.0101, 0.0099)))
+    windowed = timed([0.010, 0.0101, 0.0099, 0.0102], [0.010, 0.0104, 0.0102, 0.0101])
+    full = timed([0.010, 0.0102, 0.0098, 0.0101], [0.020, 0.021, 0.0205, 0.0195])
     found = evidence(windowed, full)
     assert found.acts
     assert found.speedup == pytest.approx(2.0, rel=0.05)
     assert not evidence(full, windowed).acts
+
+
+def test_a_machine_that_was_busy_meanwhile_is_no_effect() -> None:
+    windowed = timed([0.010, 0.0101, 0.0099, 0.0102], [0.010, 0.0104, 0.0102, 0.0101])
+    full = timed([0.020, 0.0202, 0.0198, 0.0201], [0.020, 0.021, 0.0205, 0.0195])
+    assert not evidence(windowed, full).acts
 
 
 @pytest.mark.slow

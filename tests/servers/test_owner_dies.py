@@ -22,6 +22,7 @@ OWNER = Path(__file__).with_name("owner.py")
 LIMIT_S = 10.0
 
 CHILDREN = {"children": [{}, {"sigterm": "ignore"}, {"setsid": True, "sigterm": "ignore"}]}
+OBEDIENT = {"children": [{}, {"setsid": True}]}
 STUBBORN = {"sigterm": "ignore", **CHILDREN}
 
 
@@ -78,7 +79,7 @@ def test_sigkill_while_loading(tmp_path: Path) -> None:
 def test_signal_reaches_the_supervisor_although_the_main_thread_is_busy_in_c(
     tmp_path: Path, number: int
 ) -> None:
-    with owner(tmp_path, CHILDREN, "ignore-signals-in-c") as process:
+    with owner(tmp_path, OBEDIENT, "ignore-signals-in-c") as process:
         await_line(process, "ready")
         process.send_signal(number)
         assert support.eventually(lambda: set(support.alive(tmp_path)) <= {process.pid}, LIMIT_S)
@@ -86,7 +87,7 @@ def test_signal_reaches_the_supervisor_although_the_main_thread_is_busy_in_c(
 
 
 def test_close_from_a_signal_handler_during_a_start(tmp_path: Path) -> None:
-    with owner(tmp_path, {"load_s": 60, **CHILDREN}, "handler") as process:
+    with owner(tmp_path, {"load_s": 60, **OBEDIENT}, "handler") as process:
         await_line(process, "starting")
         assert support.eventually(lambda: "child" in _log(tmp_path))
         process.terminate()
@@ -95,14 +96,14 @@ def test_close_from_a_signal_handler_during_a_start(tmp_path: Path) -> None:
 
 
 def test_owner_that_forgets_to_close(tmp_path: Path) -> None:
-    with owner(tmp_path, CHILDREN, "exit") as process:
+    with owner(tmp_path, OBEDIENT, "exit") as process:
         assert process.wait(20) == 0
         assert gone(tmp_path), support.alive(tmp_path)
 
 
 def test_owner_group_killed(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, str(OWNER), str(tmp_path), json.dumps(CHILDREN), "wait"],
+        [sys.executable, str(OWNER), str(tmp_path), json.dumps(OBEDIENT), "wait"],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -190,6 +190,7 @@ def test_pytest_killed(tmp_path: Path, machine: Machine) -> None:
     assert support.eventually(lambda: _serves(machine.port) == "team")
 
 
+@pytest.mark.slow
 def test_link_lost(tmp_path: Path, machine: Machine) -> None:
     """Neither pytest nor its supervisor can reach the unit's host any more: the lease there restores the unit."""
     owner = subprocess.Popen(
@@ -280,6 +281,7 @@ def sshd(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> I
         process.communicate()
 
 
+@pytest.mark.slow
 def test_over_ssh(tmp_path: Path, machine: Machine, sshd: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The commands must run over there: the local stand-in has no machine any more.
     with monkeypatch.context() as here, pool(tmp_path, machine, ssh=sshd) as servers:

@@ -144,12 +144,31 @@ def test_a_cell_runs_its_rounds_with_other_prompts_and_a_flushed_cache(serve: An
     json.dumps(result.to_json())
 
 
+def test_a_warm_cache_has_seen_every_prompt_of_the_round(serve: Any) -> None:
+    server, client = serve(lambda asked: answer(asked, 0.01))
+    spec = CellSpec(context=2, concurrency=2, output=40, turnovers=1, cache="warm")
+    rule = SamplingRule(precision=0.9, min_rounds=2, max_rounds=2)
+    limits = ClientLimits(cpu_share=100.0, lag_of_latency=100.0)
+    client.loop.run(
+        measure_cell(client.asynchronous, make_requests, spec, rule, kernel_stamps=True, limits=limits)
+    )
+    since_flush: list[tuple[int, int]] = []
+    for asked in server.asked:
+        if asked.path == "/flush_cache":
+            since_flush = []
+        else:
+            since_flush.append((asked.json["input_ids"][1], asked.json["sampling_params"]["max_new_tokens"]))
+    prompts = [prompt for prompt, _ in since_flush]
+    assert sorted(prompts[:2]) == sorted(prompts[2:])
+    assert [tokens for _, tokens in since_flush][:2] == [1, 1]
+
+
 def test_a_failed_request_is_no_measurement(serve: Any) -> None:
     def handler(asked: Asked) -> Script:
         return plain(503, b'{"message": "full"}') if len(server.asked) > 5 else answer(asked)
 
     server, client = serve(handler)
-    spec = CellSpec(context=2, concurrency=2, output=8, flush=False)
+    spec = CellSpec(context=2, concurrency=2, output=8, cache="untouched")
     with pytest.raises(CellNotMeasured, match="full"):
         client.loop.run(
             measure_cell(client.asynchronous, make_requests, spec, SamplingRule(), kernel_stamps=True)
@@ -282,7 +301,8 @@ def test_the_command_measures_a_chat_server(
         "2",
         "--output",
         "40",
-        "--no-flush",
+        "--cache",
+        "untouched",
     ]
     words += ["--max-rounds", "2", "--precision", "0.9", "--turnovers", "2", "--json", str(out)]
     code = measure_cli.run(words)
@@ -299,9 +319,9 @@ def test_the_command_measures_a_chat_server(
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        pytest.param(["http://127.0.0.1:9", "--no-flush"], 1, "not measured", id="nobody-there"),
-        pytest.param(["URL", "--api", "chat"], 1, "--no-flush", id="cannot-flush"),
-        pytest.param(["URL", "--no-flush"], 1, "--tokenizer", id="no-tokenizer"),
+        pytest.param(["http://127.0.0.1:9", "--cache", "untouched"], 1, "not measured", id="nobody-there"),
+        pytest.param(["URL", "--api", "chat"], 1, "--cache untouched", id="cannot-flush"),
+        pytest.param(["URL", "--cache", "untouched"], 1, "--tokenizer", id="no-tokenizer"),
         pytest.param(["URL", "--questions", "/nonexistent.txt"], 2, "nonexistent", id="no-file"),
         pytest.param(["URL", "--precision", "0"], 2, "precision", id="no-precision"),
     ],

@@ -51,10 +51,17 @@ async def second_turn(subject: Subject, *, count: int = 6) -> Evidence:
     prompts = subject.prompts[:count]
     first = await ask_all(subject, prompts, subject.greedy(), concurrency=2)
     followed: list[tuple[Prompt, int]] = []
+    branches: list[Prompt] = []
     for index, (prompt, record) in enumerate(zip(prompts, first, strict=True)):
         if found.add(prompt, record, "turn 1"):
             more = subject.prompts[(index + 1) % len(subject.prompts)].ids[:8]
             followed.append((Prompt(prompt.tag, (*prompt.ids, *emitted_ids(record), *more)), len(prompt.ids)))
+            branches += _branches(subject, prompt, emitted_ids(record), more)
+    # Before anything else, while the cache holds what the first turns left.
+    for prompt, record in zip(
+        branches, await ask_all(subject, branches, subject.greedy(8), concurrency=2), strict=True
+    ):
+        found.add(prompt, record, "turn 2 from inside the answer")
     turns = [prompt for prompt, _ in followed]
     for what in ("turn 2 on generated KV", "turn 2 after a flush"):
         if what.endswith("flush"):
@@ -66,6 +73,15 @@ async def second_turn(subject: Subject, *, count: int = 6) -> Evidence:
                 if answered > 2 * (subject.page_size or 1):
                     _cached(found, subject, record, own + 1, f"{prompt.tag} ({what})")
     return found.evidence()
+
+
+def _branches(
+    subject: Subject, prompt: Prompt, emitted: tuple[int, ...], more: tuple[int, ...], *, count: int = 4
+) -> list[Prompt]:
+    """Turns that leave the answer inside it: its cached KV is used up to there, so its order matters too."""
+    chance = random.Random(subject.seed + len(prompt.ids))
+    ends = sorted(chance.sample(range(1, len(emitted)), min(count, max(0, len(emitted) - 1))))
+    return [Prompt(f"{prompt.tag} to {end}", (*prompt.ids, *emitted[:end], *more)) for end in ends]
 
 
 def _cached(found: Gathering, subject: Subject, record: Record, least: int, what: str) -> None:

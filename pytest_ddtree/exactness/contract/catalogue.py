@@ -8,7 +8,7 @@ from functools import partial
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.exactness.contract import batches, cache, parameters, reporting, stops
-from pytest_ddtree.exactness.contract.evidence import Evidence, Subject
+from pytest_ddtree.exactness.contract.evidence import Evidence, Gone, Subject
 from pytest_ddtree.exactness.floor import NoiseFloor
 from pytest_ddtree.exactness.levels import self_consistency, teacher_force
 from pytest_ddtree.exactness.prompts import BaselineAnswers
@@ -34,7 +34,15 @@ class Clause:
 
 def _clause(name: str, procedure: Procedure, *, short: bool = False, speculative: bool = False) -> Clause:
     function = procedure.func if isinstance(procedure, partial) else procedure
-    return Clause(name, procedure, (function.__doc__ or "").strip().splitlines()[0], short, speculative)
+    guards = (function.__doc__ or "").strip().splitlines()[0]
+
+    async def guarded(subject: Subject) -> Evidence:
+        try:
+            return await procedure(subject)
+        except Gone as gone:
+            return Evidence(problems=(str(gone),))
+
+    return Clause(name, guarded, guards, short, speculative)
 
 
 CONTRACT: Mapping[str, Clause] = {

@@ -132,6 +132,14 @@ async def ask(subject: Subject, prompt: Prompt, sampling: Sampling, *, stream: b
     return await subject.client.generate(request, stream=stream, deadline_s=subject.deadline_s)
 
 
+class Gone(Exception):
+    """The server closed a connection or missed a deadline; asking it more would only wait for more deadlines."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(failure(record, "asked under the contract"))
+        self.record = record
+
+
 async def ask_all(
     subject: Subject,
     prompts: Sequence[Prompt],
@@ -140,11 +148,17 @@ async def ask_all(
     concurrency: int,
     stream: bool = True,
 ) -> list[Record]:
-    """One request to each prompt, `concurrency` at a time; `sampling` may differ by tag."""
+    """One request to each prompt, `concurrency` at a time; `sampling` may differ by tag.
+
+    Raises Gone at the first answer that was broken off by the server or by the deadline.
+    """
 
     async def one(prompt: Prompt) -> Record:
         own = sampling if isinstance(sampling, Sampling) else sampling[prompt.tag]
-        return await ask(subject, prompt, own, stream=stream)
+        record = await ask(subject, prompt, own, stream=stream)
+        if record.outcome in ("timeout", "reset"):
+            raise Gone(record)
+        return record
 
     return await each(one, prompts, concurrency)
 

@@ -33,27 +33,25 @@ async def logit_bias(subject: Subject, *, count: int = 4) -> Evidence:
     found = Gathering()
     prompts = subject.prompts[:count]
     plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=count)
+    tries: list[tuple[Prompt, int, float]] = []
     for prompt, record in zip(prompts, plain, strict=True):
-        if not found.check(record, "without bias"):
+        if found.check(record, "without bias"):
+            common = Counter(record.output_ids).most_common(1)[0][0]
+            for bias, token_id in ((100.0, record.output_ids[-1]), (-100.0, common)):
+                tries.append((Prompt(f"{prompt.tag}, {bias:+g} on {token_id}", prompt.ids), token_id, bias))
+    sampling = {
+        prompt.tag: greedy(subject.output, ignore_eos=True, extra={"logit_bias": {str(token_id): bias}})
+        for prompt, token_id, bias in tries
+    }
+    records = await ask_all(subject, [prompt for prompt, _, _ in tries], sampling, concurrency=4)
+    for (prompt, token_id, bias), biased in zip(tries, records, strict=True):
+        if not _take(found, biased, f"logit_bias {bias:+g}"):
             continue
-        common = Counter(record.output_ids).most_common(1)[0][0]
-        forced = record.output_ids[-1]
-        for bias, token_id in ((100.0, forced), (-100.0, common)):
-            sampling = greedy(subject.output, ignore_eos=True, extra={"logit_bias": {str(token_id): bias}})
-            (biased,) = await ask_all(subject, [prompt], sampling, concurrency=1)
-            if not _take(found, biased, f"logit_bias {bias:+g}"):
-                continue
-            others = sum(1 for other in biased.output_ids if other != token_id)
-            if bias > 0 and others:
-                found.problems.append(
-                    f"{prompt.tag}: with logit_bias +100 on token {token_id} {others} of "
-                    f"{len(biased.output_ids)} tokens are others"
-                )
-            elif bias < 0 and others < len(biased.output_ids):
-                found.problems.append(
-                    f"{prompt.tag}: with logit_bias -100 on token {token_id} it comes "
-                    f"{len(biased.output_ids) - others} times"
-                )
+        total, others = len(biased.output_ids), sum(1 for other in biased.output_ids if other != token_id)
+        if bias > 0 and others:
+            found.problems.append(f"{prompt.tag} (logit_bias): {others} of {total} tokens are others")
+        elif bias < 0 and others < total:
+            found.problems.append(f"{prompt.tag} (logit_bias): the token comes {total - others} times")
     return found.evidence()
 
 

@@ -61,7 +61,7 @@ def _step_problems(subject: Subject, record: Record, *, stream: bool) -> list[st
     if subject.block_size is not None and tokens - 1 > steps * subject.block_size:
         most = f"a block of {subject.block_size} gives at most that many a step"
         problems.append(f"{tokens} tokens in {steps} verify steps, but {most}")
-    if stream and record.exact_counts and not record.coalesced:
+    if stream and record.exact_counts:
         chunks = len(record.chunks)
         if chunks > steps + 1:
             problems.append(f"{chunks} chunks came, but only {steps} verify steps are counted")

@@ -9,10 +9,10 @@ from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subje
 from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
 
 
-async def eos_in_run(subject: Subject, *, most: int = 512) -> Evidence:
+async def eos_in_run(subject: Subject) -> Evidence:
     """An answer that ends by itself ends with its stop token: nothing follows, and a missed stop is judged."""
     found = Gathering()
-    room = most
+    room = 4 * subject.output
     if subject.context_length is not None:
         room = min(room, subject.context_length - max(len(prompt.ids) for prompt in subject.prompts) - 16)
     records = await ask_all(subject, subject.prompts, greedy(room), concurrency=8)
@@ -55,18 +55,22 @@ async def stop_ids(subject: Subject, *, count: int = 6) -> Evidence:
     prompts = list(subject.prompts[:count])
     plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=3)
     chance = random.Random(subject.seed)
+    tries: list[tuple[Prompt, int]] = []
     for prompt, record in zip(prompts, plain, strict=True):
-        if not found.check(record, "without stop ids"):
-            continue
-        ids = record.output_ids
-        # The first token too: prefill emits it, and nothing may follow.
-        for index in sorted({0, *chance.sample(range(1, len(ids)), min(3, len(ids) - 1))}):
-            sampling = greedy(subject.output, ignore_eos=True, stop_token_ids=(ids[index],))
-            (stopped,) = await ask_all(subject, [prompt], sampling, concurrency=1)
-            what = f"stop id {ids[index]}"
-            if found.check(stopped, what):
-                found.problems += stop_id_problems(prompt, stopped, ids[index], what)
-                found.add(prompt, stopped, what)
+        if found.check(record, "without stop ids"):
+            ids = record.output_ids
+            # The first token too: prefill emits it, and nothing may follow.
+            places = sorted({0, *chance.sample(range(1, len(ids)), min(3, len(ids) - 1))})
+            tries += [
+                (Prompt(f"{prompt.tag}, stop id {ids[at]} at {at}", prompt.ids), ids[at]) for at in places
+            ]
+    sampling = {
+        prompt.tag: greedy(subject.output, ignore_eos=True, stop_token_ids=(stop,)) for prompt, stop in tries
+    }
+    records = await ask_all(subject, [prompt for prompt, _ in tries], sampling, concurrency=4)
+    for (prompt, stop), record in zip(tries, records, strict=True):
+        if found.add(prompt, record, "stop id"):
+            found.problems += stop_id_problems(prompt, record, stop, "stop id")
     return found.evidence()
 
 
@@ -91,20 +95,21 @@ async def stop_strings(subject: Subject, *, count: int = 6, each_has: int = 3) -
     prompts = list(subject.prompts[:count])
     plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=3)
     chance = random.Random(subject.seed)
-    tried = 0
+    tries: list[tuple[Prompt, str]] = []
     for prompt, record in zip(prompts, plain, strict=True):
-        if not found.check(record, "without stop strings"):
-            continue
-        for stop in choose_stops(record.text, chance, each_has):
-            tried += 1
-            sampling = greedy(subject.output, ignore_eos=True, stop=(stop,))
-            for stream in (True, False):
-                (stopped,) = await ask_all(subject, [prompt], sampling, concurrency=1, stream=stream)
-                what = f"stop string {stop!r}, {'streamed' if stream else 'whole'}"
-                if found.check(stopped, what):
-                    found.problems += stop_string_problems(subject, prompt, stopped, stop, what)
-    if not tried and not found.problems:
+        if found.check(record, "without stop strings"):
+            stops = choose_stops(record.text, chance, each_has)
+            tries += [(Prompt(f"{prompt.tag}, stop {stop!r}", prompt.ids), stop) for stop in stops]
+    if not tries and not found.problems:
         return Evidence(skipped="no answer has enough text to choose a stop string from")
+    asked = [prompt for prompt, _ in tries]
+    sampling = {prompt.tag: greedy(subject.output, ignore_eos=True, stop=(stop,)) for prompt, stop in tries}
+    for stream in (True, False):
+        records = await ask_all(subject, asked, sampling, concurrency=4, stream=stream)
+        for (prompt, stop), record in zip(tries, records, strict=True):
+            what = "streamed" if stream else "whole"
+            if found.check(record, what):
+                found.problems += stop_string_problems(subject, prompt, record, stop, what)
     return found.evidence()
 
 

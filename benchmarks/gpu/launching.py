@@ -1,0 +1,96 @@
+"""Servers started by hand for the scripts beside this file: a process, a log, ready or not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+
+def free_port() -> int:
+    """A port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(slots=True, kw_only=True)
+class Started:
+    """One server: `argv` gets `--host` and `--port` added; `seconds` is set when it became ready."""
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    port: int = 0
+    seconds: float | None = None
+    process: subprocess.Popen[bytes] | None = None
+    began: float = 0.0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it in a session of its own, output to the log."""
+        self.port = free_port()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.began = time.monotonic()
+        with self.log.open("wb") as sink:
+            self.process = subprocess.Popen(
+                [*self.argv, "--host", "127.0.0.1", "--port", str(self.port)],
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **self.env},
+                start_new_session=True,
+            )
+
+    def poll(self) -> bool | None:
+        """True: /health is 200. None: not yet. False: the process has ended."""
+        assert self.process is not None
+        if self.process.poll() is not None:
+            return False
+        with suppress(httpx.HTTPError):
+            if httpx.get(f"{self.url}/health", timeout=20, trust_env=False).status_code == 200:
+                self.seconds = time.monotonic() - self.began
+                return True
+        return None
+
+    def stop(self, grace_s: float = 10.0) -> float:
+        """SIGTERM to the parent alone, SIGKILL to its session after `grace_s`; returns the seconds it took."""
+        began = time.monotonic()
+        if self.process is None:
+            return 0.0
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(grace_s)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+        return time.monotonic() - began
+
+
+def wait_all(servers: Sequence[Started], timeout_s: float) -> list[Started]:
+    """Wait until each is ready or has ended; returns those that are ready."""
+    waiting = list(servers)
+    ready: list[Started] = []
+    until = time.monotonic() + timeout_s
+    while waiting and time.monotonic() < until:
+        for server in list(waiting):
+            state = server.poll()
+            if state is None:
+                continue
+            waiting.remove(server)
+            if state:
+                ready.append(server)
+        time.sleep(0.25)
+    return ready

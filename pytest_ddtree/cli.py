@@ -1,0 +1,51 @@
+"""The command `pytest-ddtree`: what one wants of the plugin without running tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": (
+        "pytest_ddtree.servers.doctor",
+        "say what is there and what is missing: interpreter, SGLang, dialect, GPU, port, sandbox",
+    ),
+    "reap": ("pytest_ddtree.servers.reap", "remove servers that an earlier run provably left behind"),
+    "measure": ("pytest_ddtree.workload.measure_cli", "measure one cell against any URL"),
+}
+"""Command -> (module with `run(argv) -> exit code`, what it does)."""
+
+
+def usage() -> str:
+    """The text of `--help`."""
+    rows = [f"  {name:<10} {about}" for name, (_, about) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: pytest-ddtree COMMAND [OPTIONS]",
+            "",
+            *rows,
+            "",
+            "Each command takes --help. Tests are run with pytest itself.",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0 when it did what was asked, 2 for a wrong call."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if words and words[0] == "--version":
+        from pytest_ddtree import __version__
+
+        print(f"pytest-ddtree {__version__}")
+        return 0
+    if not words or words[0] not in COMMANDS:
+        said = f"pytest-ddtree: unknown command {words[0]!r}\n" if words else ""
+        print(f"{said}{usage()}", file=sys.stderr)
+        return 2
+    module, _ = COMMANDS[words[0]]
+    code: int = import_module(module).run(words[1:])
+    return code

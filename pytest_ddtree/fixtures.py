@@ -1,0 +1,188 @@
+"""The public fixtures. Thin: they hand on what `Run` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.items import cell_of, config_of
+
+if TYPE_CHECKING:
+    from pytest_ddtree.client.client import AsyncClient
+    from pytest_ddtree.client.sync import Client
+    from pytest_ddtree.coding.pairs import Pair
+    from pytest_ddtree.coding.problems import Problem
+    from pytest_ddtree.coding.stats import Comparison
+    from pytest_ddtree.dialects.effective import Mismatch
+    from pytest_ddtree.exactness.contract.catalogue import Clause
+    from pytest_ddtree.exactness.contract.evidence import Evidence
+    from pytest_ddtree.exactness.verdict import Verdict
+    from pytest_ddtree.grid import CellKey, Config
+    from pytest_ddtree.options import Settings
+    from pytest_ddtree.results.model import CellFigures
+    from pytest_ddtree.run import Baseline, Run
+    from pytest_ddtree.servers.handle import Server
+
+
+@pytest.fixture(scope="session")
+def ddtree_settings(pytestconfig: pytest.Config) -> Settings:
+    """What the options and the ini file say, with every default resolved."""
+    from pytest_ddtree.session import settings_of
+
+    return settings_of(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def ddtree_run(pytestconfig: pytest.Config) -> Run:
+    """Everything that a session shares: the pool of servers, baseline answers, verdicts, figures."""
+    from pytest_ddtree.session import run_of
+
+    return run_of(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def ddtree_server(request: pytest.FixtureRequest, ddtree_run: Run) -> Server:
+    """The server of one config, started when its first test asks for it.
+
+    The only parametrized fixture of high scope: pytest groups tests by it, and the plugin sorts by it. Yields a stable handle; the
+    process behind it may be replaced. What goes wrong here is an error of the test, never a failure.
+    """
+    try:
+        return ddtree_run.server(request.param)
+    except Infrastructure as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def ddtree_config(request: pytest.FixtureRequest) -> Config:
+    """A speculative config without its server: for tests that judge what was recorded."""
+    config: Config = request.param
+    return config
+
+
+@pytest.fixture
+def ddtree_cell(request: pytest.FixtureRequest) -> CellKey:
+    """One cell of the matrix: context, concurrency, workload class, temperature."""
+    cell: CellKey = request.param
+    return cell
+
+
+@pytest.fixture(scope="session")
+def ddtree_baseline(ddtree_run: Run) -> Baseline:
+    """The non-speculative server's recorded answers and a lazy scorer; not a process."""
+    return ddtree_run.baseline
+
+
+@pytest.fixture
+def ddtree_client(ddtree_server: Server, ddtree_run: Run) -> Client:
+    """A synchronous client of the test's server."""
+    return ddtree_run.client(ddtree_server)
+
+
+@pytest.fixture
+def ddtree_async_client(ddtree_server: Server, ddtree_run: Run) -> AsyncClient:
+    """A client for tests of pytest-asyncio; use it in one event loop."""
+    return ddtree_run.async_client(ddtree_server)
+
+
+@pytest.fixture
+def ddtree_mismatches(ddtree_run: Run) -> Callable[[Server], Sequence[Mismatch]]:
+    """Compares what a server runs with what was asked."""
+    return ddtree_run.mismatches
+
+
+@pytest.fixture
+def ddtree_verdict(ddtree_run: Run) -> Callable[[Config], Verdict]:
+    """The verdict on a config; made on first use, then remembered."""
+    return ddtree_run.verify
+
+
+@pytest.fixture
+def ddtree_explain(ddtree_run: Run) -> Callable[[Config, Verdict], str]:
+    """The report of a verdict that did not pass: the worst tokens in their text, with the judge's candidates."""
+    return ddtree_run.explain
+
+
+@pytest.fixture
+def ddtree_measure(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[[CellKey], CellFigures]:
+    """Measures a cell on the test's server; the config is verified first, whatever was selected.
+
+    Raises nothing for a corrupt config: the test fails, or is skipped when an exactness test of that config is selected too.
+    """
+    config = config_of(request.node)
+    if config is None:
+        raise pytest.UsageError(
+            f"{request.node.nodeid}: ddtree_measure goes with ddtree_server, which says on which config to measure"
+        )
+    if cell_of(request.node) is not None:
+        request.getfixturevalue("ddtree_server")
+
+    def measure(key: CellKey) -> CellFigures:
+        if config.speculative:
+            verdict = ddtree_run.verify(config)
+            if not verdict.passed:
+                text = f"{config.id} is {verdict.kind}, so its speed says nothing. {verdict.summary()}: {'; '.join(verdict.reasons)}"
+                if config in ddtree_run.plan.exactness:
+                    pytest.skip(text)
+                pytest.fail(text, pytrace=False)
+        from pytest_ddtree.run import Infeasible
+
+        try:
+            return ddtree_run.measure(config, key)
+        except Infeasible as reason:
+            pytest.skip(f"infeasible: {reason}")
+
+    return measure
+
+
+@pytest.fixture
+def ddtree_clause(request: pytest.FixtureRequest) -> Clause:
+    """One clause of the exactness contract."""
+    clause: Clause = request.param
+    return clause
+
+
+@pytest.fixture
+def ddtree_contract(ddtree_run: Run) -> Callable[[Config, Clause], tuple[Evidence, Verdict | None]]:
+    """Carries out a clause of the contract on a config: what it found by itself, and the verdict on its answers."""
+    return ddtree_run.contract
+
+
+@pytest.fixture
+def ddtree_rescore(ddtree_run: Run) -> Callable[[Config], Verdict]:
+    """Level full for all that a config has answered, by a live baseline."""
+    return ddtree_run.rescore
+
+
+@pytest.fixture
+def ddtree_problem(request: pytest.FixtureRequest) -> Problem:
+    """One coding problem."""
+    problem: Problem = request.param
+    return problem
+
+
+@pytest.fixture
+def ddtree_solve(ddtree_server: Server, ddtree_run: Run) -> Callable[[Problem], Pair]:
+    """The pair of answers to a problem, the baseline's and that of the test's server, graded and judged.
+
+    All problems of the selected tests are asked at once, the first time.
+    """
+    return lambda problem: ddtree_run.pair(ddtree_server.config, problem)
+
+
+@pytest.fixture
+def ddtree_coding_comparison(ddtree_run: Run, pytestconfig: pytest.Config) -> Callable[[Config], Comparison]:
+    """The paired comparison of a config with the baseline, over the problems of the selected tests (over all if none is)."""
+    from pytest_ddtree.session import problems_of
+
+    problems = ddtree_run.plan.problems or problems_of(pytestconfig)
+    return lambda config: ddtree_run.coding_comparison(config, problems)
+
+
+@pytest.fixture(scope="session")
+def ddtree_tolerated(ddtree_settings: Settings) -> frozenset[str]:
+    """The judgements on a pair of answers that pass: `--ddtree-strict` takes losses to rounding out."""
+    return frozenset({"fine"} if ddtree_settings.strict else {"fine", "rounding"})

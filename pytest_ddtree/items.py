@@ -1,0 +1,116 @@
+"""What the plugin reads off pytest's items, and the order in which it wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ddtree.grid import CellKey, Config, sort_key
+from pytest_ddtree.options import Settings
+from pytest_ddtree.plan import Plan
+
+if TYPE_CHECKING:
+    from pytest_ddtree.coding.problems import Problem
+
+SERVER_FIXTURE = "ddtree_server"
+CONFIG_FIXTURE = "ddtree_config"
+CELL_FIXTURE = "ddtree_cell"
+PROBLEM_FIXTURE = "ddtree_problem"
+CLAUSE_FIXTURE = "ddtree_clause"
+PREFIX = "ddtree_"
+
+
+def is_ours(item: pytest.Item) -> bool:
+    """Whether the item uses a fixture of this plugin."""
+    return any(name.startswith(PREFIX) for name in getattr(item, "fixturenames", ()))
+
+
+def _param(item: pytest.Item, name: str) -> Any:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get(name) if callspec is not None else None
+
+
+def config_of(item: pytest.Item) -> Config | None:
+    """The config whose server the item runs on; None where it has none."""
+    value = _param(item, SERVER_FIXTURE)
+    return value if isinstance(value, Config) else None
+
+
+def judged_config_of(item: pytest.Item) -> Config | None:
+    """The config that the item is about, with or without its server."""
+    value = _param(item, CONFIG_FIXTURE)
+    return value if isinstance(value, Config) else config_of(item)
+
+
+def cell_of(item: pytest.Item) -> CellKey | None:
+    """The cell that the item measures."""
+    value = _param(item, CELL_FIXTURE)
+    return value if isinstance(value, CellKey) else None
+
+
+def problem_of(item: pytest.Item) -> Problem | None:
+    """The coding problem that the item solves."""
+    value: Problem | None = _param(item, PROBLEM_FIXTURE)
+    return value
+
+
+def cells_of(settings: Settings) -> tuple[CellKey, ...]:
+    """The matrix of the options."""
+    return tuple(
+        CellKey(context, concurrency) for context in settings.context for concurrency in settings.concurrency
+    )
+
+
+def plan_of(items: Iterable[pytest.Item]) -> Plan:
+    """What the selected items need."""
+    configs: set[Config] = set()
+    exactness: set[Config] = set()
+    cells: set[CellKey] = set()
+    problems: dict[str, Problem] = {}
+    for item in items:
+        config = judged_config_of(item)
+        if config is None:
+            continue
+        configs.add(config)
+        if item.get_closest_marker("exactness") is not None:
+            exactness.add(config)
+        problem = problem_of(item)
+        if problem is not None:
+            problems[problem.task_id] = problem
+        cell = cell_of(item)
+        if cell is not None:
+            cells.add(cell)
+    return Plan(
+        configs=frozenset(configs),
+        exactness=frozenset(exactness),
+        cells=frozenset(cells),
+        problems=tuple(problems.values()),
+    )
+
+
+def by_config(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The items with ours grouped by config, baseline first; items that need no server of a config come after those that do.
+
+    Stable: within a config the order stays what it was (failed first, random, ...). Tests of others keep their places.
+    """
+    places = [index for index, item in enumerate(items) if is_ours(item)]
+
+    def key(item: pytest.Item) -> tuple[bool, tuple[int, ...]]:
+        config = config_of(item)
+        return (True, ()) if config is None else (False, sort_key(config))
+
+    ordered = list(items)
+    for place, item in zip(places, sorted((items[index] for index in places), key=key), strict=True):
+        ordered[place] = item
+    return ordered
+
+
+class Sorter:
+    """Sorts by config after every other plugin has reordered: a server of 590 GB is started once, whatever `--ff` does."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+        yield
+        items[:] = by_config(items)

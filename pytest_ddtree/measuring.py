@@ -1,0 +1,114 @@
+"""Measuring one cell for the results: requests of the workload, and rounds with what a report needs of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.client.records import Request
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.model import Round
+from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, measure_cell, sampling_for
+from pytest_ddtree.workload.endings import endings
+from pytest_ddtree.workload.load import Load
+from pytest_ddtree.workload.measure import CellMeasurement
+from pytest_ddtree.workload.prompts import PromptMaker
+from pytest_ddtree.workload.rounds import SamplingRule
+
+
+class UnnaturalAnswers(CellNotMeasured):
+    """Answers went on past their natural end, or loop: a drafter loves that, and the cell says nothing about real text."""
+
+
+def request_maker(
+    maker: PromptMaker, spec: CellSpec, *, indices: Sequence[int] | None = None
+) -> Callable[[int, Sequence[int]], list[Request]]:
+    """Makes the requests of a cell: the same ones, in the same order, for every config (paired).
+
+    `indices` are the prompts to use, over and over (each round begins on a flushed cache); None: a new one each time.
+    """
+
+    def make(first: int, lengths: Sequence[int]) -> list[Request]:
+        requests = []
+        for offset, length in enumerate(lengths):
+            number = first + offset
+            index = number if indices is None else indices[number % len(indices)]
+            prompt = maker.make(spec.context, index)
+            sampling = sampling_for(spec, length, seed=spec.seed + number)
+            requests.append(Request(sampling=sampling, input_ids=prompt.ids, tag=prompt.tag))
+        return requests
+
+    return make
+
+
+async def measure_rounds(
+    client: AsyncClient,
+    maker: PromptMaker,
+    key: CellKey,
+    spec: CellSpec,
+    rule: SamplingRule,
+    *,
+    config: str,
+    eos: frozenset[int],
+    indices: Sequence[int] | None = None,
+    before: Sequence[Round] = (),
+    keep: Callable[[Round], None] = lambda one: None,
+    deadline_s: float | None = None,
+) -> tuple[Round, ...]:
+    """Rounds of one cell until `rule` says stop; `keep` is called with each as soon as it is measured.
+
+    Raises:
+        CellNotMeasured: requests failed, tokens are not counted, the client was the limit.
+        UnnaturalAnswers: the answers are no natural text.
+    """
+    rounds = list(before)
+
+    def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
+        natural = endings(load.records, eos)
+        reason = natural.invalid()
+        if reason is not None:
+            raise UnnaturalAnswers(f"{config} {key.id}: {reason}")
+        one = _round(config, key, number, load, cell, spec, natural.tokens_after_end)
+        rounds.append(one)
+        keep(one)
+
+    try:
+        await measure_cell(
+            client,
+            request_maker(maker, spec, indices=indices),
+            spec,
+            rule,
+            kernel_stamps=client.transport.reader == "kernel",
+            on_round=on_round,
+            before=[one.tok_s for one in before],
+            deadline_s=deadline_s,
+        )
+    except UnnaturalAnswers:
+        raise
+    except CellNotMeasured as error:
+        raise CellNotMeasured(f"{config} {key.id}: {error}") from None
+    return tuple(rounds)
+
+
+def _round(
+    config: str, key: CellKey, number: int, load: Load, cell: CellMeasurement, spec: CellSpec, after_end: int
+) -> Round:
+    records = load.records
+    return Round(
+        config=config,
+        key=key,
+        number=number,
+        requests=len(records),
+        tokens=cell.output_tokens,
+        wall_s=cell.wall_s,
+        ttft_s=tuple(record.ttft_s for record in records if record.ttft_s is not None),
+        time_per_token_s=tuple(
+            record.time_per_token_s for record in records if record.time_per_token_s is not None
+        ),
+        latency_s=tuple(record.latency_s for record in records),
+        verify_steps=cell.verify_steps,
+        cached_tokens=cell.cached_tokens,
+        decode_tok_s=cell.decode_tok_s,
+        tokens_after_end=after_end,
+        cache=spec.cache,
+    )

@@ -1,0 +1,234 @@
+"""The pytest plugin: options in, markers, ordering, reports out. Everything heavy is imported when a test of ours runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from itertools import pairwise
+
+import pytest
+
+from pytest_ddtree import grid as grids
+from pytest_ddtree import hookspecs, options
+from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.items import (
+    CELL_FIXTURE,
+    CLAUSE_FIXTURE,
+    CONFIG_FIXTURE,
+    PROBLEM_FIXTURE,
+    SERVER_FIXTURE,
+    Sorter,
+    cells_of,
+    is_ours,
+    plan_of,
+)
+from pytest_ddtree.session import PLAN, RUN, SETTINGS, grid_of, problems_of, settings_of
+
+pytest_plugins = ["pytest_ddtree.fixtures"]
+
+MARKERS = (
+    "bench: effective config, short exactness and speed of every config",
+    "exactness: the output is still the target model's",
+    "coding: the coding eval on final answers",
+    "gpu: needs a GPU",
+    "ddtree_speculative: of a test that requests `ddtree_server`: speculative configs only, not the baseline",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ddtree", "exactness, speed and coding eval of DFlash/DDTree servers")
+    for option in options.OPTIONS:
+        default = f" Default: {option.default}." if option.default is not None and not option.switch else ""
+        text = option.help + default + f" Ini: {option.ini}."
+        if option.switch:
+            group.addoption(
+                option.flag, dest=option.dest, action="store_const", const="true", default=None, help=text
+            )
+        elif option.repeatable:
+            group.addoption(
+                option.flag,
+                dest=option.dest,
+                action="append",
+                default=None,
+                metavar=option.metavar,
+                help=text,
+            )
+        else:
+            group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=text)
+        parser.addini(
+            option.ini, help=f"{option.help}{default} See {option.flag}.", type="string", default=""
+        )
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    given = _given(config)
+    try:
+        config.stash[SETTINGS] = options.make_settings(given)
+    except options.OptionError as error:
+        raise pytest.UsageError(str(error)) from None
+    _refuse_lost_ini(config)
+    _refuse_xdist(config, given)
+    # trylast: registered after every other plugin, so that its tryfirst wrapper is the outermost one and sorts what is left when
+    # --ff, --nf, --sw, pytest-randomly and pytest-reverse have had their say.
+    config.pluginmanager.register(Sorter(), "ddtree-sorter")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """pytest-benchmark's table shows how long a whole cell took, which looks like a result and is none: ours takes its place."""
+    if _asks_for_ours(config) and hasattr(config.option, "benchmark_quiet"):
+        config.option.benchmark_quiet = True
+
+
+def _given(config: pytest.Config) -> dict[str, tuple[str, str]]:
+    """What the user set: field -> (text, source). The command line wins."""
+    given: dict[str, tuple[str, str]] = {}
+    for option in options.OPTIONS:
+        on_line = config.getoption(option.dest)
+        if on_line is not None:
+            text = "\n".join(on_line) if isinstance(on_line, list) else on_line
+            given[option.field] = (text, "command line")
+            continue
+        in_file = config.getini(option.ini)
+        if in_file != "":
+            given[option.field] = (str(in_file), f"{option.ini} in {config.inipath or 'the ini file'}")
+    return given
+
+
+INI_NAMES = ("pytest.toml", "pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+
+
+def _refuse_lost_ini(config: pytest.Config) -> None:
+    """pytest looks for its ini file before it knows our options, and takes the path behind `--ddtree-model` for a test path.
+
+    The ini file beside the tests is then not found, and with it go markers, filters and our own settings, without a word.
+    """
+    if config.inipath is not None:
+        return
+    arguments = [str(argument) for argument in config.invocation_params.args]
+    flags = {option.flag for option in options.OPTIONS if not option.switch}
+    for flag, value in pairwise(arguments):
+        if flag not in flags or value.startswith("-") or not (config.invocation_params.dir / value).exists():
+            continue
+        here = config.invocation_params.dir
+        lost = next(
+            (d / name for d in (here, *here.parents) for name in INI_NAMES if (d / name).is_file()), None
+        )
+        if lost is not None:
+            raise pytest.UsageError(
+                f"{flag} {value}: pytest took {value} for a test path and so did not read {lost}. "
+                f"Write {flag}={value}, with an equals sign."
+            )
+
+
+def _refuse_xdist(config: pytest.Config, given: dict[str, tuple[str, str]]) -> None:
+    """Several workers would start several servers on one GPU. In runs that are not ours `-n` is none of our business."""
+    if not getattr(config.option, "numprocesses", None) or config.stash[SETTINGS].server == "url":
+        return
+    if _asks_for_ours(config) or any(source == "command line" for _, source in given.values()):
+        raise pytest.UsageError(
+            "-n starts several workers, and each would start a server of its own on the same GPU. Run without -n, or give the "
+            "address of a running server with --ddtree-url."
+        )
+
+
+def _asks_for_ours(config: pytest.Config) -> bool:
+    """Whether `-m` names one of our suites."""
+    marks = str(getattr(config.option, "markexpr", "") or "")
+    return bool({"bench", "exactness", "coding"} & set(re.findall(r"\w+", marks)))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if SERVER_FIXTURE in metafunc.fixturenames:
+        configs = grid_of(metafunc.config)
+        if metafunc.definition.get_closest_marker("ddtree_speculative") is None:
+            configs = (grids.BASELINE, *configs)
+        metafunc.parametrize(
+            SERVER_FIXTURE, configs, ids=[config.id for config in configs], indirect=True, scope="session"
+        )
+    elif CONFIG_FIXTURE in metafunc.fixturenames:
+        configs = grid_of(metafunc.config)
+        metafunc.parametrize(CONFIG_FIXTURE, configs, ids=[config.id for config in configs], indirect=True)
+    if CLAUSE_FIXTURE in metafunc.fixturenames:
+        from pytest_ddtree.exactness.contract.catalogue import CONTRACT
+
+        short = {name for name, clause in CONTRACT.items() if clause.short}
+        clauses = [
+            pytest.param(c, id=n, marks=[pytest.mark.bench] if n in short else [])
+            for n, c in CONTRACT.items()
+        ]
+        metafunc.parametrize(CLAUSE_FIXTURE, clauses, indirect=True)
+    if PROBLEM_FIXTURE in metafunc.fixturenames:
+        problems = problems_of(metafunc.config)
+        metafunc.parametrize(
+            PROBLEM_FIXTURE, problems, ids=[problem.task_id for problem in problems], indirect=True
+        )
+    if CELL_FIXTURE in metafunc.fixturenames:
+        cells = cells_of(settings_of(metafunc.config))
+        metafunc.parametrize(CELL_FIXTURE, cells, ids=[cell.id for cell in cells], indirect=True)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Derive from the selected items what the baseline has to provide, and check the options against the model's own config."""
+    ours = [item for item in session.items if is_ours(item)]
+    if not ours or session.config.option.collectonly:
+        return
+    from pytest_ddtree.model_files import check_grid, model_facts
+
+    settings = settings_of(session.config)
+    try:
+        check_grid(settings, grid_of(session.config), model_facts(settings))
+    except options.OptionError as error:
+        raise pytest.UsageError(str(error)) from None
+    session.config.stash[PLAN] = plan_of(ours)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure is a verdict, an error is infrastructure: what our code raises as infrastructure during the call is an error.
+
+    pytest calls whatever is raised in a test's body a failure. The report is moved to the phase `setup`, which is what terminal,
+    JUnit XML and json-report go by.
+    """
+    report = yield
+    if call.when == "call" and call.excinfo is not None and isinstance(call.excinfo.value, Infrastructure):
+        report.when = "setup"
+        report.longrepr = f"{type(call.excinfo.value).__name__}: {call.excinfo.value}"
+    return report
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    settings = settings_of(config)
+    if not _given(config) and not _asks_for_ours(config):
+        return None
+    where = settings.url or settings.model or "embedded reference model"
+    return f"ddtree: server {settings.server} ({where}), configs {', '.join(c.id for c in grid_of(config))}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    config = terminalreporter.config
+    if RUN not in config.stash or hasattr(config, "workerinput"):
+        return
+    results = config.stash[RUN].results
+    if results.empty:
+        return
+    from pytest_ddtree.report.terminal import lines
+
+    terminalreporter.section("ddtree")
+    for line in lines(results):
+        terminalreporter.write_line(line)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Servers go before the summary is printed: whoever reads it may start the next thing on the GPU."""
+    if RUN in session.config.stash:
+        session.config.stash[RUN].close()

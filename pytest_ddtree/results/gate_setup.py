@@ -1,0 +1,129 @@
+"""From options and stored runs to the gatekeeper of a session; everything that can be wrong is refused before a server starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.options import OptionError
+from pytest_ddtree.results.expected import Expected, Setting, read_expected
+from pytest_ddtree.results.fingerprint import Fingerprint, build_label
+from pytest_ddtree.results.gatekeeper import Gatekeeper, GatePolicy, Update, headline_tests, setting_of
+from pytest_ddtree.results.gates import Design
+from pytest_ddtree.results.metrics import METRICS, round_values
+from pytest_ddtree.results.runs import find_runs, read_run
+from pytest_ddtree.results.selectors import SelectorError, headline_cells
+from pytest_ddtree.results.store import StoreCorrupt
+from pytest_ddtree.results.thresholds import ThresholdError, check_thresholds, parse_threshold
+
+RUNS_READ = 30
+"""Stored runs that are read for what a restart does to a figure; older ones are another machine by now."""
+
+Starts = dict[tuple[str, str, str], list[tuple[str, float]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateOptions:
+    """What the user declared."""
+
+    expected: Path | None = None
+    update_expected: bool = False
+    update_new: bool = False
+    accept_drift: str | None = None
+    headline: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
+    alpha: float = 0.001
+    strict: bool = False
+
+    @property
+    def update(self) -> Update:
+        """Which figures are recorded."""
+        return "all" if self.update_expected else "new" if self.update_new else "no"
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is gated at all."""
+        return self.expected is not None or bool(self.gates)
+
+
+def make_policy(
+    options: GateOptions, configs: Sequence[str], cells: Sequence[CellKey], arguments: Sequence[str] = ()
+) -> GatePolicy:
+    """The policy of a session. `configs` are the ids of the grid, the baseline's too; `arguments` are pytest's own.
+
+    Raises:
+        OptionError: a headline or threshold that fits nothing, or options that go together and are not.
+    """
+    for flag, given in (
+        ("--ddtree-update-expected", options.update_expected),
+        ("--ddtree-update-new", options.update_new),
+        ("--ddtree-accept-drift", options.accept_drift is not None),
+    ):
+        if given and options.expected is None:
+            raise OptionError(f"{flag} goes with --ddtree-expected PATH")
+    if options.accept_drift is not None and not options.update_expected:
+        raise OptionError("--ddtree-accept-drift goes with --ddtree-update-expected")
+    try:
+        headline = headline_cells(options.headline, configs, cells)
+    except SelectorError as error:
+        raise OptionError(f"--ddtree-headline: {error}") from None
+    try:
+        thresholds = tuple(parse_threshold(text) for text in options.gates)
+        check_thresholds(thresholds, configs, cells)
+    except ThresholdError as error:
+        raise OptionError(f"--ddtree-gates: {error}") from None
+    return GatePolicy(
+        headline=headline,
+        thresholds=thresholds,
+        design=Design(alpha=options.alpha, tests=headline_tests(headline)),
+        update=options.update,
+        accept_drift=options.accept_drift,
+        strict=options.strict,
+        arguments=tuple(arguments),
+    )
+
+
+def make_gatekeeper(
+    options: GateOptions, policy: GatePolicy, fingerprint: Fingerprint, results: Path
+) -> tuple[Gatekeeper, list[str]]:
+    """The gatekeeper, and warnings about stored runs that could not be read.
+
+    Raises:
+        ExpectedBroken: the expected figures cannot be read.
+    """
+    expected: Expected | None = None
+    starts: Starts = {}
+    warnings: list[str] = []
+    if options.expected is not None:
+        expected = read_expected(options.expected)
+        starts, warnings = local_starts(results, setting_of(fingerprint))
+    return Gatekeeper(policy, fingerprint, expected, local_starts=starts), warnings
+
+
+def local_starts(results: Path, setting: Setting) -> tuple[Starts, list[str]]:
+    """(build, figure) of each stored run of this setting, by (config id, cell id, metric), and what could not be read.
+
+    A run of several starts of one config counts once: its figure is their mean.
+    """
+    starts: Starts = {}
+    warnings: list[str] = []
+    for path in find_runs(results)[-RUNS_READ:]:
+        try:
+            run = read_run(path)
+        except StoreCorrupt as error:
+            warnings.append(f"not used: {error}")
+            continue
+        if not run.session.values or setting_of(run.session) != setting:
+            continue
+        for (config, key), figures in run.results.cells.items():
+            baseline = run.results.cells.get(("baseline", key))
+            for metric in METRICS.values():
+                values = round_values(metric, figures, baseline)
+                if values:
+                    mean = sum(values.values()) / len(values)
+                    starts.setdefault((config, key.id, metric.name), []).append(
+                        (build_label(run.session), mean)
+                    )
+    return starts, warnings

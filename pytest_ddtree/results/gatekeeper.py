@@ -1,0 +1,248 @@
+"""Gating a session: which cells are judged, against what, with which tolerance; asked by the tests, so that a regression is a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.expected import Expected, Key, Sample, Setting, accept_drift, missing_text
+from pytest_ddtree.results.fingerprint import Fingerprint, build_label
+from pytest_ddtree.results.gates import POOLED_TOLERANCE, Design, Gate, gate_cell, gate_pooled
+from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, applies, round_values
+from pytest_ddtree.results.model import CellFigures
+from pytest_ddtree.results.thresholds import Threshold, ThresholdResult, judge_threshold
+from pytest_ddtree.results.tolerance import StartSpread, Tolerance, across_sessions, start_spread
+
+Update = str
+"""`no`, `new` (record what is missing) or `all`."""
+
+Measure = Callable[[int], CellFigures]
+"""Measures a cell on until it has that many rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatePolicy:
+    """What was declared before anything was measured."""
+
+    headline: tuple[tuple[str, CellKey], ...]
+    thresholds: tuple[Threshold, ...] = ()
+    design: Design = field(default_factory=Design)
+    update: Update = "no"
+    accept_drift: str | None = None
+    """Why a drift is accepted; becomes the origin of the new samples."""
+    strict: bool = False
+    arguments: tuple[str, ...] = ()
+    """Of pytest, for the command that a failure prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellOutcome:
+    """What the gates say of one cell. `failures` fail the test, `errors` make it an error, `warnings` are shown."""
+
+    failures: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    gates: tuple[Gate, ...] = ()
+
+
+def setting_of(fingerprint: Fingerprint) -> Setting:
+    """What of a fingerprint must agree before figures may be compared."""
+    count = fingerprint.get("gpu.count") or 0
+    gpu = f"{fingerprint.get('gpu.name')}" + (f" x{count}" if isinstance(count, int) and count > 1 else "")
+    return Setting(
+        gpu=gpu,
+        model=f"{_base(fingerprint.get('model.name'))} {fingerprint.get('model.weights')}",
+        draft=f"{_base(fingerprint.get('draft.name'))} {fingerprint.get('draft.weights')}",
+        workload=str(fingerprint.get("workload.digest")),
+    )
+
+
+def _base(name: object) -> str:
+    # The directory a checkpoint happens to lie in says nothing about it; its digest does.
+    return PurePath(str(name)).name or str(name)
+
+
+class Gatekeeper:
+    """Judges each cell when it is measured, and all of them together at the end."""
+
+    def __init__(
+        self,
+        policy: GatePolicy,
+        fingerprint: Fingerprint,
+        expected: Expected | None,
+        *,
+        local_starts: Mapping[tuple[str, str, str], Sequence[tuple[str, float]]] | None = None,
+    ) -> None:
+        """`expected` None: only thresholds are judged. `local_starts` are (build, figure) of earlier runs on this machine, by
+        (config id, cell id, metric), which tell how much a restart moves a figure."""
+        self.policy = policy
+        self.expected = expected
+        self.setting = setting_of(fingerprint)
+        self.build = build_label(fingerprint)
+        self.date = str(fingerprint.get("date") or "")[:10]
+        self.gates: list[Gate] = []
+        self.recorded: list[Key] = []
+        self._local = local_starts or {}
+        self._seen: dict[tuple[str, CellKey], dict[str, tuple[Values, Values]]] = {}
+        self._spreads: dict[str, list[StartSpread]] = {}
+
+    def check(
+        self, figures: CellFigures, baseline: CellFigures | None, measure_more: Measure | None = None
+    ) -> CellOutcome:
+        """The outcome of one cell; an undecided headline is measured on, look by look, up to the cap."""
+        failures: list[str] = []
+        errors: list[str] = []
+        warnings: list[str] = []
+        gates = self._against_expected(figures, baseline)
+        while measure_more is not None and any(gate.outcome == "undecided" for gate in gates):
+            look = self.policy.design.next_look(len(figures.rounds))
+            if look is None:
+                break
+            figures = measure_more(look)
+            gates = self._against_expected(figures, baseline)
+        for gate in gates:
+            self._sort(gate.outcome, str(gate), failures, warnings)
+        if self.expected is not None:
+            missing = self._record_or_miss(figures, baseline)
+            failures.extend(missing)
+        for result in self._thresholds(figures, baseline):
+            if result.outcome == "missing":
+                errors.append(result.text)
+            else:
+                self._sort(result.outcome, result.text, failures, warnings)
+        self.gates.extend(gates)
+        return CellOutcome(tuple(failures), tuple(errors), tuple(warnings), tuple(gates))
+
+    def together(self) -> CellOutcome:
+        """The pooled test over all cells that were compared: a small loss everywhere that no single cell shows."""
+        failures: list[str] = []
+        warnings: list[str] = []
+        cells = [metrics[TOK_S.name] for metrics in self._seen.values() if TOK_S.name in metrics]
+        # The cells of a session share its starts, so their mean is as noisy as one start.
+        spread = max(
+            self._spreads.get(TOK_S.name, []),
+            key=lambda one: (-one.starts, one.deviation),
+            default=StartSpread(0.0, 0),
+        )
+        gate = gate_pooled(
+            TOK_S, cells, across_sessions(POOLED_TOLERANCE, spread), self.policy.design, against="expected"
+        )
+        if gate is None:
+            return CellOutcome()
+        self.gates.append(gate)
+        self._sort(gate.outcome, str(gate), failures, warnings)
+        return CellOutcome(tuple(failures), (), tuple(warnings), (gate,))
+
+    def orphans(self, configs: Sequence[str], cells: Sequence[CellKey]) -> list[str]:
+        """Lines about entries of tests that no longer exist."""
+        if self.expected is None:
+            return []
+        there = [(config, cell.id) for config in configs for cell in cells]
+        return [
+            f"{self.expected.path}: {key.config} {key.cell} is in no grid any more; remove the entry or run its test"
+            for key in self.expected.orphans(self.setting, there)
+        ]
+
+    def is_headline(self, config: str, key: CellKey) -> bool:
+        """Whether a cell is judged by itself."""
+        return (config, key) in self.policy.headline
+
+    def _sort(self, outcome: str, text: str, failures: list[str], warnings: list[str]) -> None:
+        if outcome == "regressed" or (outcome == "undecided" and self.policy.strict):
+            failures.append(text)
+        elif outcome == "undecided":
+            warnings.append(text)
+
+    def _against_expected(self, figures: CellFigures, baseline: CellFigures | None) -> list[Gate]:
+        if self.expected is None or self.policy.update == "all":
+            return []
+        key = Key(self.setting, figures.config, figures.key.id)
+        last = self.expected.last(key)
+        if last is None:
+            return []
+        gates: list[Gate] = []
+        where = f"{figures.config} {figures.key.id}"
+        for metric in METRICS.values():
+            now = round_values(metric, figures, baseline)
+            before = last.values.get(metric.name, {})
+            if not now or not before:
+                continue
+            self._seen.setdefault((figures.config, figures.key), {})[metric.name] = (dict(before), now)
+            tolerance = self._tolerance(key, metric)
+            if not self.is_headline(figures.config, figures.key):
+                continue
+            gate = gate_cell(
+                where,
+                metric,
+                dict(before),
+                now,
+                tolerance,
+                self.policy.design,
+                against=f"expected {last.date}",
+            )
+            if gate is not None:
+                gates.append(gate)
+            drift = self._drift(key, metric, where, now, tolerance)
+            if drift is not None:
+                gates.append(drift)
+        return gates
+
+    def _drift(self, key: Key, metric: Metric, where: str, now: Values, tolerance: Tolerance) -> Gate | None:
+        """Against the best of the last samples; only an alarm is worth a line."""
+        assert self.expected is not None
+        best = self.expected.best(key, metric.name)
+        if best is None:
+            return None
+        against = f"best of the last samples, {best.date}"
+        gate = gate_cell(
+            where, metric, dict(best.values[metric.name]), now, tolerance, self.policy.design, against=against
+        )
+        return gate if gate is not None and gate.outcome == "regressed" else None
+
+    def _tolerance(self, key: Key, metric: Metric) -> Tolerance:
+        assert self.expected is not None
+        known = [
+            *self.expected.starts(key, metric.name),
+            *self._local.get((key.config, key.cell, metric.name), ()),
+        ]
+        spread = start_spread(known)
+        self._spreads.setdefault(metric.name, []).append(spread)
+        return across_sessions(metric.tolerance, spread)
+
+    def _record_or_miss(self, figures: CellFigures, baseline: CellFigures | None) -> list[str]:
+        assert self.expected is not None
+        key = Key(self.setting, figures.config, figures.key.id)
+        if self.policy.update == "all" or (self.policy.update == "new" and self.expected.last(key) is None):
+            sample = self._sample(figures, baseline)
+            if self.policy.accept_drift is not None:
+                sample = accept_drift(sample, self.policy.accept_drift)
+            self.expected.add(key, sample)
+            self.recorded.append(key)
+            return []
+        if self.expected.last(key) is None:
+            return [missing_text(self.expected, key, self.policy.arguments)]
+        return []
+
+    def _sample(self, figures: CellFigures, baseline: CellFigures | None) -> Sample:
+        values = {
+            metric.name: values
+            for metric in METRICS.values()
+            if (values := round_values(metric, figures, baseline))
+        }
+        return Sample(self.date, self.build, values)
+
+    def _thresholds(self, figures: CellFigures, baseline: CellFigures | None) -> list[ThresholdResult]:
+        return [
+            judge_threshold(
+                threshold, figures.config, figures.key, round_values(threshold.metric, figures, baseline)
+            )
+            for threshold in self.policy.thresholds
+            if threshold.takes(figures.config, figures.key)
+        ]
+
+
+def headline_tests(headline: Sequence[tuple[str, CellKey]]) -> int:
+    """How many headline tests there are, for the design of the error rate."""
+    return sum(1 for config, _ in headline for metric in METRICS.values() if applies(metric, config))

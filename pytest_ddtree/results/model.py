@@ -1,0 +1,238 @@
+"""What a session found out, as plain values: starts, effective configs, verdicts, cells. Reports read these and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pytest_ddtree.coding.pairs import CodingSummary
+from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.statistics import Interval, log_mean, ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Quantiles over all requests of a cell, linear between neighbours; NaN without a value."""
+
+    p50: float
+    p90: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Quantiles:
+        """The quantiles of these values."""
+        ordered = np.sort(np.fromiter(values, dtype=np.float64))
+        if ordered.size == 0:
+            return cls(math.nan, math.nan, math.nan)
+        p50, p90, p99 = np.quantile(ordered, (0.5, 0.9, 0.99))
+        return cls(float(p50), float(p90), float(p99))
+
+    def as_json(self) -> dict[str, float | None]:
+        """Plain values; None for NaN, which JSON does not have."""
+        return {"p50": finite(self.p50), "p90": finite(self.p90), "p99": finite(self.p99)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round of load on one cell: the unit that is measured, stored and resumed. Times in seconds, one per request."""
+
+    config: str
+    key: CellKey
+    number: int
+    """0 for the first; the same number has the same prompts on every config."""
+    requests: int
+    tokens: int
+    """Output tokens of all requests."""
+    wall_s: float
+    """From the first request sent to the last token received."""
+    ttft_s: tuple[float, ...]
+    time_per_token_s: tuple[float, ...]
+    latency_s: tuple[float, ...]
+    verify_steps: int | None
+    """Verify steps of all requests; None where the server does not say."""
+    cached_tokens: int | None
+    decode_tok_s: float | None
+    tokens_after_end: int = 0
+    """Tokens behind the first end-of-sequence token of their answer: there a model loops and a drafter loves it."""
+    cache: str = "flushed"
+    """State of the prefix cache when the round began."""
+    build: str | None = None
+    """Name of the engine build in a comparison of builds; None where there is only one."""
+    start_no: int | None = None
+    """Which start of the session's servers this was measured on; rounds of one start share its luck."""
+    at: float | None = None
+    """When the round ended, seconds since 1970."""
+    again: int = 0
+    """0 for the first measurement of this round; later ones, taken to see drift, are no part of the cell's figures."""
+
+    @property
+    def tok_s(self) -> float:
+        """Output tokens per second of wall time, prefill included."""
+        return self.tokens / self.wall_s
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for the store."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "key"}
+        return {**fields, **_key_json(self.key)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Round:
+        """The inverse of `as_json`; what older schemas do not have keeps its default. Raises KeyError or TypeError for no round."""
+        needed = {name for name, of in cls.__dataclass_fields__.items() if of.default is MISSING}
+        fields = {
+            name: value[name]
+            for name in cls.__dataclass_fields__
+            if name != "key" and (name in value or name in needed)
+        }
+        for name in ("ttft_s", "time_per_token_s", "latency_s"):
+            fields[name] = tuple(float(item) for item in fields[name])
+        key = CellKey(value["context_tokens"], value["concurrency"], value["workload"], value["temperature"])
+        return cls(key=key, **fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellFigures:
+    """The figures of one cell of one config, over its rounds."""
+
+    config: str
+    key: CellKey
+    rounds: tuple[Round, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rounds:
+            raise ValueError(f"{self.config} {self.key.id}: no round, no figures")
+
+    @property
+    def tok_s_rounds(self) -> tuple[float, ...]:
+        return tuple(one.tok_s for one in self.rounds)
+
+    @property
+    def tok_s(self) -> Interval:
+        """Output tokens per second of wall time, prefill included: geometric mean over the rounds."""
+        return log_mean(self.tok_s_rounds)
+
+    @property
+    def requests(self) -> int:
+        return sum(one.requests for one in self.rounds)
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.tokens for one in self.rounds)
+
+    @property
+    def ttft_s(self) -> Quantiles:
+        return Quantiles.of(value for one in self.rounds for value in one.ttft_s)
+
+    @property
+    def time_per_token_s(self) -> Quantiles:
+        return Quantiles.of(value for one in self.rounds for value in one.time_per_token_s)
+
+    @property
+    def latency_s(self) -> Quantiles:
+        return Quantiles.of(value for one in self.rounds for value in one.latency_s)
+
+    @property
+    def accept_length(self) -> float | None:
+        """Tokens per verify step over all rounds; None unless every round said its steps."""
+        steps = [one.verify_steps for one in self.rounds]
+        known = [step for step in steps if step]
+        return self.tokens / sum(known) if len(known) == len(steps) else None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        counts = [one.cached_tokens for one in self.rounds]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    @property
+    def after_end(self) -> float:
+        """Share of tokens behind the end of their answer."""
+        return sum(one.tokens_after_end for one in self.rounds) / self.tokens if self.tokens else 0.0
+
+    def speedup_over(self, base: CellFigures) -> Interval:
+        """tok/s of this cell over tok/s of the same cell of another config."""
+        return ratio(self.tok_s_rounds, base.tok_s_rounds)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for reports, units in the names."""
+        interval = self.tok_s
+        return {
+            "config": self.config,
+            "cell": self.key.id,
+            **_key_json(self.key),
+            "tok_s": {
+                "value": interval.value,
+                "low": finite(interval.low),
+                "high": finite(interval.high),
+                "rounds": list(self.tok_s_rounds),
+            },
+            "requests": self.requests,
+            "tokens": self.tokens,
+            "ttft_s": self.ttft_s.as_json(),
+            "time_per_token_s": self.time_per_token_s.as_json(),
+            "latency_s": self.latency_s.as_json(),
+            "accept_length": self.accept_length,
+            "cached_tokens": self.cached_tokens,
+            "share_after_end": self.after_end,
+            "cache": self.rounds[0].cache,
+        }
+
+
+def finite(value: float) -> float | None:
+    """The value, or None for NaN and infinities."""
+    return value if math.isfinite(value) else None
+
+
+def _key_json(key: CellKey) -> dict[str, Any]:
+    return {
+        "context_tokens": key.context,
+        "concurrency": key.concurrency,
+        "workload": key.workload,
+        "temperature": key.temperature,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class StartInfo:
+    """One start of a server: which config, why beyond the first, how long it took."""
+
+    config: str
+    reason: str | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything found so far, in the order in which it was found."""
+
+    starts: list[StartInfo] = field(default_factory=list)
+    effective: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
+    """Config id -> verdicts, one a level, the last one counts most."""
+    cells: dict[tuple[str, CellKey], CellFigures] = field(default_factory=dict)
+    coding: dict[str, CodingSummary] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def verdict(self, config: str) -> Verdict | None:
+        """The verdict that counts: corrupt or unknown at any level, else the last one."""
+        verdicts = self.verdicts.get(config, [])
+        for verdict in verdicts:
+            if not verdict.passed:
+                return verdict
+        return verdicts[-1] if verdicts else None
+
+    def figures(self, config: str, key: CellKey) -> CellFigures | None:
+        """The figures of a cell, unless the config is corrupt: the speed of wrong answers is no result."""
+        verdict = self.verdict(config)
+        if verdict is not None and not verdict.passed:
+            return None
+        return self.cells.get((config, key))
+
+    @property
+    def empty(self) -> bool:
+        return not (self.starts or self.verdicts or self.cells or self.coding)

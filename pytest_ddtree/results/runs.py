@@ -1,0 +1,221 @@
+"""Runs that were stored: finding them, and rebuilding their figures and verdicts from the records. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_ddtree.client.records import TokenScore
+from pytest_ddtree.coding.pairs import CodingSummary
+from pytest_ddtree.exactness.judged import WorstToken
+from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo
+from pytest_ddtree.results.store import StoreCorrupt, Stored, parse
+
+FILE = "results.jsonl"
+SESSION = "session"
+"""Scope of the fingerprint that holds for the whole run; every other scope is a config id."""
+
+
+class NoSuchRun(ValueError):
+    """There is no stored run of that name; the text lists those that there are."""
+
+
+@dataclass(slots=True)
+class StoredRun:
+    """What the file of one run holds. Rounds in the order in which they were measured, each once."""
+
+    path: Path
+    header: Mapping[str, Any] = field(default_factory=dict)
+    fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    results: Results = field(default_factory=Results)
+    mismatches: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    gates: list[Mapping[str, Any]] = field(default_factory=list)
+    builds: dict[str, Results] = field(default_factory=dict)
+    """In a comparison of builds: the results of each."""
+    torn: int = 0
+    """Bytes of an unfinished last line, which were not read."""
+
+    @property
+    def id(self) -> str:
+        """The name of the run's folder."""
+        return self.path.parent.name
+
+    @property
+    def started(self) -> str:
+        """Date of the run as it was written, empty where it was not."""
+        return str(self.header.get("started", ""))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The options of the run as plain values."""
+        value = self.header.get("settings", {})
+        return value if isinstance(value, Mapping) else {}
+
+    @property
+    def session(self) -> Fingerprint:
+        """The run's own fingerprint; empty for a run of schema 1."""
+        return self.fingerprints.get(SESSION, Fingerprint({}))
+
+
+def find_runs(directory: Path) -> tuple[Path, ...]:
+    """The result files under a results directory, oldest first; empty where there is none."""
+    if not directory.is_dir():
+        return ()
+    return tuple(sorted(directory.glob(f"*/{FILE}"), key=lambda path: (path.parent.name, path)))
+
+
+def pick_run(directory: Path, name: str) -> Path:
+    """The result file that `name` means: `last`, `last-1`, a run's name or a unique beginning of it, or a path.
+
+    Raises:
+        NoSuchRun: nothing or more than one thing of that name.
+    """
+    runs = find_runs(directory)
+    word, _, back = name.partition("-")
+    if word == "last" and (not back or back.isdigit()):
+        place = 1 + int(back or 0)
+        if place > len(runs):
+            raise NoSuchRun(f"{name}: there are {len(runs)} runs under {directory}")
+        return runs[-place]
+    path = Path(name)
+    for candidate in (path, path / FILE):
+        if candidate.is_file():
+            return candidate
+    found = [run for run in runs if run.parent.name.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(run.parent.name for run in (found or runs)[-5:]) or "none"
+    what = "more than one run begins so" if found else "no such run"
+    raise NoSuchRun(f"{name}: {what}; under {directory}: {listed}")
+
+
+def read_run(path: Path) -> StoredRun:
+    """Everything in the file of a run, whatever the version of its records.
+
+    Raises:
+        StoreCorrupt: naming file and line; the file is left as it is.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StoreCorrupt(f"{path}: cannot be read: {error}") from None
+    return rebuild(parse(data, str(path)), path)
+
+
+def rebuild(stored: Stored, path: Path) -> StoredRun:
+    """A run from its records. Kinds of records that this version does not know are passed over. Raises StoreCorrupt."""
+    run = StoredRun(path=path, torn=stored.torn)
+    seen: set[tuple[Any, ...]] = set()
+    for number, record in enumerate(stored.records, start=1):
+        try:
+            _take(run, record, seen)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreCorrupt(
+                f"{path}, line {number}: a record of kind {record['kind']!r} that cannot be read "
+                f"({type(error).__name__}: {error}). The file was left as it is."
+            ) from None
+    run.results.cells.update(cells_of(one for one in run.rounds if one.build is None))
+    for build in dict.fromkeys(one.build for one in run.rounds if one.build is not None):
+        run.builds.setdefault(build, Results()).cells.update(
+            cells_of(one for one in run.rounds if one.build == build)
+        )
+    return run
+
+
+def cells_of(rounds: Iterable[Round]) -> dict[tuple[str, CellKey], CellFigures]:
+    """The figures of each cell from its rounds, in the order in which they came; repeats that look for drift are left out."""
+    grouped: dict[tuple[str, CellKey], list[Round]] = {}
+    for one in rounds:
+        if one.again == 0:
+            grouped.setdefault((one.config, one.key), []).append(one)
+    return {
+        (config, key): CellFigures(
+            config=config, key=key, rounds=tuple(sorted(members, key=lambda one: one.number))
+        )
+        for (config, key), members in grouped.items()
+    }
+
+
+def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> None:
+    kind = record["kind"]
+    build = record.get("build")
+    results = run.results if build is None else run.builds.setdefault(str(build), Results())
+    if kind == "run":
+        # A resumed run has several; the first says when it began.
+        run.header = run.header or record
+    elif kind == "fingerprint":
+        scope = str(record["scope"]) if build is None else f"{build}:{record['scope']}"
+        run.fingerprints.setdefault(scope, Fingerprint.from_json(record["fingerprint"]))
+    elif kind == "start":
+        if record.get("ok", True):
+            reason = record["reason"]
+            results.starts.append(StartInfo(str(record["config"]), reason, float(record["seconds"])))
+    elif kind == "effective":
+        results.effective[str(record["config"])] = record["effective"]
+    elif kind == "mismatches":
+        run.mismatches[str(record["config"])] = tuple(map(str, record["mismatches"]))
+    elif kind == "verdict":
+        verdict = verdict_from_json(record["verdict"])
+        results.verdicts.setdefault(verdict.config, []).append(verdict)
+    elif kind == "round":
+        one = Round.from_json(record["round"])
+        name = (one.build, one.config, one.key, one.number, one.again)
+        # The first measurement counts: nothing that was measured is ever replaced.
+        if name not in seen:
+            seen.add(name)
+            run.rounds.append(one)
+    elif kind == "coding":
+        summary = coding_from_json(record["coding"])
+        results.coding[summary.config] = summary
+    elif kind == "gate":
+        run.gates.append(record["gate"])
+    elif kind == "warning":
+        results.warnings.append(str(record["text"]))
+
+
+def verdict_from_json(value: Mapping[str, Any]) -> Verdict:
+    """The inverse of `Verdict.as_json`. Raises KeyError, TypeError or ValueError for a value that is none."""
+    floor = value["floor"]
+    return Verdict(
+        kind=value["kind"],
+        level=value["level"],
+        config=str(value["config"]),
+        prompts=int(value["prompts"]),
+        identical=int(value["identical"]),
+        tokens=int(value["tokens"]),
+        off=int(value["off"]),
+        largest=float(value["largest_nats"]),
+        gap_limit=float(value["gap_limit_nats"]),
+        floor_largest=float(floor["largest_nats"]),
+        floor_share=float(floor["share"]),
+        floor_tokens=int(floor["tokens"]),
+        p_share=float(value["p_share"]),
+        criteria=tuple(value["criteria"]),
+        reasons=tuple(value["reasons"]),
+        worst=tuple(_worst(token) for token in value["worst"]),
+    )
+
+
+def _worst(value: Mapping[str, Any]) -> WorstToken:
+    top = tuple((int(token), float(logprob)) for token, logprob in value["top"])
+    best = top[0][1] if top else 0.0
+    score = TokenScore(
+        position=int(value["position"]),
+        token_id=int(value["token_id"]),
+        logprob=best - float(value["gap_nats"]),
+        top=top,
+    )
+    return WorstToken(tag=str(value["tag"]), position=int(value["position"]), score=score)
+
+
+def coding_from_json(value: Mapping[str, Any]) -> CodingSummary:
+    """The inverse of `CodingSummary.as_json`. Raises KeyError for a value that is none."""
+    fields = {name: value[name] for name in CodingSummary.__dataclass_fields__}
+    fields["states"] = tuple((str(state), int(base), int(here)) for state, base, here in fields["states"])
+    return CodingSummary(**fields)

@@ -1,0 +1,88 @@
+"""Keeping secrets out of everything that is stored or reported: masked arguments and URLs, and an allow list for the environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+MASK = "***"
+
+_SECRET = re.compile(
+    r"(?:^|[-_.])(?:api[-_]?key|key|token|secret|password|passwd|credentials?|auth)(?:$|[-_.])", re.IGNORECASE
+)
+_HARMLESS = re.compile(
+    r"(?:draft|max|num|total|mask|prefill|decode|output|input|chunk)[\w-]*tokens?|tokens?[-_](?:id|count|s)\b|"
+    r"tokens?[-_]per|mask[-_]token",
+    re.IGNORECASE,
+)
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+_QUERY = re.compile(r"([?&](?:[\w-]*(?:key|token|secret|password|sig|signature))=)[^&\s]+", re.IGNORECASE)
+_BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]+", re.IGNORECASE)
+
+ENVIRONMENT = (
+    "CI",
+    "GITHUB_ACTIONS",
+    "GITHUB_REF_NAME",
+    "GITHUB_REPOSITORY",
+    "GITHUB_RUN_ID",
+    "GITHUB_SHA",
+    "RUNNER_NAME",
+    "RUNNER_OS",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "TORCH_CUDA_ARCH_LIST",
+)
+"""Variables that a report may show. Everything else stays out, whatever its name: a list of what is forbidden always has a hole."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether an option or variable of this name holds a secret: `--api-key` does, `--speculative-num-draft-tokens` does not."""
+    plain = name.lstrip("-")
+    return bool(_SECRET.search(plain)) and not _HARMLESS.search(plain)
+
+
+def mask_text(text: str) -> str:
+    """A text without user and password in URLs, keys in query strings and bearer tokens."""
+    text = _USER_INFO.sub(f"{MASK}@", text)
+    text = _QUERY.sub(rf"\1{MASK}", text)
+    return _BEARER.sub(rf"\1 {MASK}", text)
+
+
+def mask_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
+    """A command line with the value of every secret option masked, in both spellings: `--api-key X` and `--api-key=X`."""
+    masked: list[str] = []
+    hide = False
+    for word in arguments:
+        name, sign, _ = word.partition("=")
+        if hide and not word.startswith("--"):
+            masked.append(MASK)
+            hide = False
+            continue
+        hide = False
+        if (word.startswith("-") or name.isupper()) and sign and is_secret_name(name):
+            masked.append(f"{name}={MASK}")
+            continue
+        hide = word.startswith("-") and not sign and is_secret_name(word)
+        masked.append(mask_text(word))
+    return tuple(masked)
+
+
+def mask_values(value: Any) -> Any:
+    """Plain values with everything under a secret name masked; lists of words are taken for command lines."""
+    if isinstance(value, Mapping):
+        return {
+            name: MASK if is_secret_name(str(name)) and inner not in (None, "") else mask_values(inner)
+            for name, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        if value and all(isinstance(item, str) for item in value):
+            return list(mask_arguments(value))
+        return [mask_values(item) for item in value]
+    return mask_text(value) if isinstance(value, str) else value
+
+
+def allowed_environment(environment: Mapping[str, str], names: Iterable[str] = ENVIRONMENT) -> dict[str, str]:
+    """The variables of the allow list that are set, sorted, their values masked as texts."""
+    return {name: mask_text(environment[name]) for name in sorted(names) if name in environment}

@@ -1,0 +1,133 @@
+"""The store: JSON Lines, appended and fsynced record by record, so that nothing measured is lost to a crash.
+
+A line is a record `{"schema": 1, "kind": ..., ...}`. Only the last line can be torn (the process or the machine died while it was
+written); it is cut off and said. A broken line anywhere else means that somebody edited or damaged the file: it is reported with
+file and line and never rewritten.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from pytest_ddtree.errors import Infrastructure
+
+SCHEMA = 2
+"""Version of the records written here; every older one can still be read. 1: rounds without `build`, `start_no`, `at`, `again`, and no
+fingerprints."""
+
+
+class StoreCorrupt(Infrastructure):
+    """A stored file holds what this plugin never wrote; the text names file, line and cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a file holds. `torn` is the number of bytes of an unfinished last line, 0 when the file is whole."""
+
+    records: tuple[Mapping[str, Any], ...]
+    whole_bytes: int
+    torn: int
+
+
+def parse(data: bytes, name: str) -> Stored:
+    """The records of a file's bytes.
+
+    Raises:
+        StoreCorrupt: a line other than an unfinished last one is no record.
+    """
+    end = data.rfind(b"\n") + 1
+    records = []
+    for number, line in enumerate(data[:end].split(b"\n")[:-1], start=1):
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise StoreCorrupt(
+                f"{name}, line {number}: no JSON ({error}). The file was left as it is; move it away to start anew."
+            ) from None
+        if not isinstance(record, dict) or "kind" not in record or not isinstance(record.get("schema"), int):
+            raise StoreCorrupt(
+                f"{name}, line {number}: a record without `kind` and `schema`. The file was left as it is."
+            )
+        if record["schema"] > SCHEMA:
+            raise StoreCorrupt(
+                f"{name}, line {number}: schema {record['schema']} is newer than this plugin's {SCHEMA}; upgrade pytest-ddtree to read it"
+            )
+        records.append(record)
+    return Stored(tuple(records), end, len(data) - end)
+
+
+class Store:
+    """An open file of records. One process writes it (an exclusive lock says so)."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create `path`; an unfinished last line is cut off (`torn` says how many bytes).
+
+        Raises:
+            StoreCorrupt: the file is damaged elsewhere, or another process is writing it.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            self._lock()
+            stored = parse(path.read_bytes(), str(path))
+            if stored.torn:
+                os.ftruncate(self._file, stored.whole_bytes)
+                os.fsync(self._file)
+            _fsync_directory(path.parent)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self.records = list(stored.records)
+        self.torn = stored.torn
+        self._open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Write one record and wait until the disk has it."""
+        record = {"schema": SCHEMA, "kind": kind, **fields}
+        line = orjson.dumps(record) + b"\n"
+        view = memoryview(line)
+        while view:
+            view = view[os.write(self._file, view) :]
+        os.fsync(self._file)
+        self.records.append(record)
+
+    def close(self) -> None:
+        """Close the file. May be called twice."""
+        if self._open:
+            self._open = False
+            os.close(self._file)
+
+    def _lock(self) -> None:
+        import fcntl
+
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreCorrupt(
+                f"{self.path}: another process is writing it; two sessions cannot share a results file"
+            ) from None
+
+
+def _fsync_directory(directory: Path) -> None:
+    """A new file's name is on the disk only when its directory is."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

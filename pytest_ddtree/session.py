@@ -1,0 +1,110 @@
+"""What a pytest session keeps: its settings, its grid, the plan of the selected tests, and its `Run`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ddtree import grid as grids
+from pytest_ddtree import options
+from pytest_ddtree.plan import Plan
+
+if TYPE_CHECKING:
+    from pytest_ddtree.coding.problems import Problem
+    from pytest_ddtree.run import Run
+
+SETTINGS = pytest.StashKey[options.Settings]()
+RUN = pytest.StashKey["Run"]()
+PLAN = pytest.StashKey[Plan]()
+PROBLEMS = pytest.StashKey["tuple[Problem, ...]"]()
+GRID = pytest.StashKey[tuple[grids.Config, ...]]()
+
+
+def settings_of(config: pytest.Config) -> options.Settings:
+    """The session's settings."""
+    return config.stash[SETTINGS]
+
+
+def run_of(config: pytest.Config) -> Run:
+    """The session's run, made on first use."""
+    if RUN not in config.stash:
+        from pytest_ddtree.run import Run
+
+        run = Run(
+            settings_of(config),
+            grid_of(config),
+            config.stash.get(PLAN, Plan()),
+            progress=_progress(config),
+            on_verified=lambda of, verdict: config.hook.pytest_ddtree_verified(config=of, verdict=verdict),
+            on_measured=lambda of, figures: config.hook.pytest_ddtree_measured(config=of, figures=figures),
+        )
+        config.stash[RUN] = run
+        config.add_cleanup(run.close)
+        _on_sigterm(config, run)
+    return config.stash[RUN]
+
+
+def _on_sigterm(config: pytest.Config, run: Run) -> None:
+    """A cancelled CI job sends SIGTERM, which would end pytest without tearing fixtures down and leave the server on the GPU."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def stop(number: int, frame: object) -> None:
+        run.alarm()
+        pytest.exit("SIGTERM received: servers are being stopped", returncode=128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+
+    def restore() -> None:
+        signal.signal(signal.SIGTERM, before)
+
+    config.add_cleanup(restore)
+
+
+def grid_of(config: pytest.Config) -> tuple[grids.Config, ...]:
+    """The speculative configs of the session."""
+    if GRID not in config.stash:
+        settings = settings_of(config)
+        made = config.hook.pytest_ddtree_grid(settings=settings)
+        if made is None:
+            made = grids.make_grid(settings.budget, settings.topk, settings.window, settings.block_size)
+        config.stash[GRID] = tuple(made)
+    return config.stash[GRID]
+
+
+def _progress(config: pytest.Config) -> Callable[[str], None]:
+    """Writes one line about what takes time (starts, verification), where a terminal or a log shows it at once."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+
+    def write(text: str) -> None:
+        if reporter is None or reporter.verbosity < 0:
+            return
+        if capture is None:
+            reporter.write_line(f"ddtree: {text}")
+            return
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(f"ddtree: {text}")
+
+    return write
+
+
+def problems_of(config: pytest.Config) -> tuple[Problem, ...]:
+    """The coding problems of the session, read once; faults of their files are a usage error before a server starts."""
+    if PROBLEMS not in config.stash:
+        from pytest_ddtree.coding.builtin import builtin_problems
+        from pytest_ddtree.coding.loaders.load import load_problems
+        from pytest_ddtree.coding.problems import ProblemFilesError
+
+        settings = settings_of(config)
+        try:
+            paths = settings.problems or (builtin_problems(),)
+            config.stash[PROBLEMS] = load_problems(paths, ids=settings.problem, limit=settings.problem_limit)
+        except ProblemFilesError as error:
+            raise pytest.UsageError(str(error)) from None
+    return config.stash[PROBLEMS]

@@ -1,0 +1,40 @@
+"""A project of a user of the plugin, in a temporary directory, run by pytest in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+INI = """
+[pytest]
+addopts = -p no:cacheprovider
+asyncio_default_fixture_loop_scope = session
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project with one test on every config and one on every cell; the server is never reached by `--collect-only`."""
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makeini(INI)
+    pytester.makepyfile(
+        test_mine="""
+        import pytest
+
+        @pytest.mark.bench
+        def test_every_config(ddtree_server):
+            pass
+
+        @pytest.mark.bench
+        @pytest.mark.ddtree_speculative
+        def test_speculative(ddtree_server):
+            pass
+
+        @pytest.mark.bench
+        def test_cell(ddtree_server, ddtree_cell):
+            pass
+
+        def test_of_others():
+            pass
+        """
+    )
+    return pytester

@@ -1,0 +1,121 @@
+"""The main job on the embedded server: what it prints, what it refuses to print, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from suite import ROOT, SMALL, command, environment, run, servers_of
+
+PLANT = ("--ddtree-budget", "16", "--ddtree-spec-args", "--plant mask_block_size")
+
+
+def test_the_main_job_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    carrier = tmp_path / "benchmark.json"
+    outcome = run(
+        "-m", "bench", "--ddtree-budget", "8", *SMALL, f"--benchmark-json={carrier}", results=tmp_path
+    )
+    assert outcome.code == 0, outcome.output
+    assert outcome.tests == {
+        "test_throughput[baseline-ctx60-c2]": "passed",
+        "test_effective_config[b8-k4-wnone]": "passed",
+        "test_contract[b8-k4-wnone-serial]": "passed",
+        "test_contract[b8-k4-wnone-concurrent-8]": "passed",
+        "test_contract[b8-k4-wnone-drafts-are-used]": "passed",
+        "test_contract[b8-k4-wnone-second-turn]": "passed",
+        "test_exact_against_baseline[b8-k4-wnone]": "passed",
+        "test_throughput[b8-k4-wnone-ctx60-c2]": "passed",
+    }
+    assert "summary (speedup over the baseline's cell of this session)" in outcome.output
+    assert "server starts: 2 in" in outcome.output
+    carried = {bench["name"]: bench["extra_info"] for bench in json.loads(carrier.read_text())["benchmarks"]}
+    figures = carried["test_throughput[b8-k4-wnone-ctx60-c2]"]
+    assert figures["tok_s"]["value"] > 0
+    assert figures["tokens"] == 64
+    assert 1.0 <= figures["accept_length"] <= 8.0
+    assert servers_of(tmp_path) == []
+    (stored,) = tmp_path.glob("*/results.jsonl")
+    kinds = [json.loads(line)["kind"] for line in stored.read_text().splitlines()]
+    assert kinds[0] == "run"
+    assert (kinds.count("start"), kinds.count("verdict"), kinds.count("round")) == (2, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("selection", "speed"),
+    [([], "skipped"), (["-k", "throughput"], "failure")],
+    ids=["with its exactness test", "speed test alone"],
+)
+def test_the_speed_of_a_corrupt_server_never_passes(tmp_path: Path, selection: list[str], speed: str) -> None:
+    outcome = run("-m", "bench", *PLANT, *SMALL, *selection, results=tmp_path)
+    assert outcome.code == 1, outcome.output
+    name = "test_throughput[b16-k4-wnone-ctx60-c2]"
+    assert outcome.tests[name] == speed, outcome.output
+    assert "corrupt" in outcome.messages[name]
+    assert outcome.tests["test_throughput[baseline-ctx60-c2]"] == "passed"
+    if not selection:
+        assert outcome.tests["test_exact_against_baseline[b16-k4-wnone]"] == "failure"
+        assert "the judge's best" in outcome.messages["test_exact_against_baseline[b16-k4-wnone]"]
+    assert "CORRUPT" in outcome.output
+
+
+def test_a_server_that_does_not_start_is_an_error_with_its_own_words(tmp_path: Path) -> None:
+    outcome = run("-m", "bench", *SMALL, "--ddtree-spec-args", "--no-such-flag 1", results=tmp_path)
+    assert outcome.code == 1
+    speculative = {name: said for name, said in outcome.tests.items() if "b8" in name}
+    assert set(speculative.values()) == {"error"}, outcome.output
+    assert all("--no-such-flag" in outcome.messages[name] for name in speculative)
+    assert outcome.output.count("server b8-k4-wnone: starting") == 1
+
+
+def test_what_is_missing_of_the_baseline_is_an_error_of_every_test_that_needs_it(tmp_path: Path) -> None:
+    outcome = run("-m", "bench", *SMALL, "--ddtree-baseline-args", "--no-such-flag 1", results=tmp_path)
+    assert set(outcome.tests.values()) == {"error"}, outcome.output
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 2)], ids=["SIGTERM", "Ctrl-C"]
+)
+def test_a_signal_ends_the_session_and_its_servers(tmp_path: Path, number: int, code: int) -> None:
+    process = subprocess.Popen(
+        command("-m", "bench", "--ddtree-rounds", "200", "--ddtree-context", "512", results=tmp_path),
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while "ready to roll" not in "".join(log.read_text() for log in tmp_path.rglob("*.log")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.2)
+    assert servers_of(tmp_path)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert servers_of(tmp_path) == []
+
+
+def test_a_fault_of_the_bench_inside_a_test_is_an_error_not_a_failure(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = session\n")
+    pytester.makepyfile(
+        """
+        from pytest_ddtree.errors import Infrastructure
+
+        def test_bench_broke():
+            raise Infrastructure("the cable is out")
+
+        def test_engine_is_wrong():
+            assert 1 == 2
+        """
+    )
+    result = pytester.runpytest_subprocess("--junitxml=junit.xml")
+    result.assert_outcomes(errors=1, failed=1, passed=0)
+    junit = (pytester.path / "junit.xml").read_text()
+    assert 'errors="1"' in junit
+    assert 'failures="1"' in junit
+    assert "the cable is out" in junit

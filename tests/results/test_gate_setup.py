@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import KEY, a_round
+
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.options import OptionError
+from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.gate_setup import GateOptions, local_starts, make_gatekeeper, make_policy
+from pytest_ddtree.results.gatekeeper import setting_of
+from pytest_ddtree.results.store import Store
+
+CONFIGS = ("baseline", "b8-k4-wnone")
+CELLS = (KEY, CellKey(512, 8))
+PRINT = Fingerprint(
+    {"gpu.name": "H200", "engine.kind": "reference", "engine.sources": "abc", "date": "2026-01-01"}
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"update_new": True}, "--ddtree-update-new goes with --ddtree-expected"),
+        ({"accept_drift": "x", "expected": Path("e")}, "goes with --ddtree-update-expected"),
+        ({"headline": ("ctx=7",)}, "--ddtree-headline: no cell with ctx=7"),
+        ({"gates": ("tok >= 1",)}, "--ddtree-gates: 'tok >= 1'"),
+    ],
+    ids=["update", "drift", "headline", "gates"],
+)
+def test_mistakes_are_refused_before_anything_runs(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        make_policy(GateOptions(**given), CONFIGS, CELLS)
+
+
+def test_the_policy_counts_its_tests() -> None:
+    policy = make_policy(GateOptions(gates=("speedup >= 1.4",)), CONFIGS, CELLS, ["-m", "bench"])
+    assert policy.headline == (("b8-k4-wnone", CellKey(512, 8)),)
+    assert policy.design.tests == 5
+    assert policy.arguments == ("-m", "bench")
+
+
+def test_what_restarts_do_is_learnt_from_stored_runs_of_the_same_setting(tmp_path: Path) -> None:
+    for number, (gpu, rate) in enumerate([("H200", 100.0), ("H200", 101.0), ("B300", 300.0)]):
+        with Store(tmp_path / f"2026010{number}T0-1" / "results.jsonl") as store:
+            store.append("run", plugin="x", started="now", settings={})
+            store.append("fingerprint", scope="session", fingerprint={**PRINT.values, "gpu.name": gpu})
+            store.append("round", round=a_round(0, rate).as_json())
+    broken = tmp_path / "20260109T0-1" / "results.jsonl"
+    broken.parent.mkdir()
+    broken.write_text("nonsense\n")
+    starts, warnings = local_starts(tmp_path, setting_of(PRINT))
+    assert starts[("b8-k4-wnone", KEY.id, "tok_s")] == [
+        ("reference abc", pytest.approx(100.0)),
+        ("reference abc", pytest.approx(101.0)),
+    ]
+    assert len(warnings) == 1
+    assert str(broken) in warnings[0]
+    assert broken.read_text() == "nonsense\n"
+    gatekeeper, _ = make_gatekeeper(
+        GateOptions(expected=tmp_path / "e"), make_policy(GateOptions(), CONFIGS, CELLS), PRINT, tmp_path
+    )
+    assert gatekeeper.expected is not None

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from made import KEY, a_cell
+
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.expected import Expected, Sample
+from pytest_ddtree.results.expected import Key as EntryKey
+from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.gatekeeper import Gatekeeper, GatePolicy, headline_tests, setting_of
+from pytest_ddtree.results.gates import Design
+from pytest_ddtree.results.metrics import METRICS
+from pytest_ddtree.results.model import CellFigures
+from pytest_ddtree.results.thresholds import parse_threshold
+
+CONFIG = "b8-k4-wnone"
+PRINT = Fingerprint(
+    {
+        "date": "2026-03-01T10:00:00",
+        "gpu.name": "NVIDIA H200",
+        "gpu.count": 8,
+        "model.name": "/models/K2",
+        "model.weights": "abc",
+        "draft.name": "/models/draft",
+        "draft.weights": "def",
+        "workload.digest": "w",
+        "engine.revision": "0123456789abcdef",
+    }
+)
+HEADLINE = ((CONFIG, KEY),)
+
+
+def rates(mean: float, n: int = 6, *, noise: float = 0.004, seed: int = 0) -> list[float]:
+    generator = random.Random(seed)
+    return [mean * math.exp(generator.gauss(0, noise)) for _ in range(n)]
+
+
+def keeper(expected: Expected | None, **policy: Any) -> Gatekeeper:
+    fields: dict[str, Any] = {
+        "headline": HEADLINE,
+        "design": Design(tests=headline_tests(HEADLINE)),
+        **policy,
+    }
+    return Gatekeeper(GatePolicy(**fields), PRINT, expected)
+
+
+def accepted(path: Path, *means: float) -> Expected:
+    """Expected figures, each sample recorded by a session that was told to."""
+    expected = Expected(path)
+    for mean in means:
+        keeper(expected, update="all").check(a_cell(rates(mean)), None)
+    return expected
+
+
+def test_what_must_agree_is_hardware_models_and_workload() -> None:
+    setting = setting_of(PRINT)
+    assert setting.gpu == "NVIDIA H200 x8"
+    assert (setting.model, setting.draft) == ("K2 abc", "draft def")
+
+
+def test_a_regressed_headline_fails_and_an_unchanged_one_does_not(tmp_path: Path) -> None:
+    expected = accepted(tmp_path / "e", *[200.0] * 6)
+    assert not keeper(expected).check(a_cell(rates(200.0, seed=2)), None).failures
+    outcome = keeper(expected).check(a_cell(rates(180.0, seed=2)), None)
+    assert len(outcome.failures) >= 1
+    assert "tok_s regressed" in outcome.failures[0]
+    assert "expected 2026-03-01" in outcome.failures[0]
+
+
+def test_few_starts_allow_ten_percent_and_say_so(tmp_path: Path) -> None:
+    expected = accepted(tmp_path / "e", 200.0)
+    assert not keeper(expected).check(a_cell(rates(186.0, seed=2)), None).failures
+    outcome = keeper(expected).check(a_cell(rates(150.0, seed=2)), None)
+    assert "fewer than 5" in outcome.failures[0]
+
+
+def test_other_cells_are_reported_not_gated(tmp_path: Path) -> None:
+    other = CellKey(512, 8)
+    expected = Expected(tmp_path / "e")
+    keeper(expected, update="all").check(a_cell(rates(200.0), key=other), None)
+    gatekeeper = keeper(expected)
+    outcome = gatekeeper.check(a_cell(rates(100.0, seed=2), key=other), None)
+    assert not outcome.failures
+    assert not outcome.gates
+    assert "all 1 cells together" in gatekeeper.together().failures[0]
+
+
+def test_an_undecided_headline_is_measured_on_and_then_warned_of(tmp_path: Path) -> None:
+    expected = Expected(tmp_path / "e")
+    keeper(expected, update="all").check(a_cell(rates(200.0, 30, noise=0.25)), None)
+    asked: list[int] = []
+
+    def more(rounds: int) -> CellFigures:
+        asked.append(rounds)
+        return a_cell(rates(186.0, rounds, noise=0.25, seed=5))
+
+    outcome = keeper(expected).check(more(4), None, more)
+    assert asked == [4, 8, 16, 30]
+    assert not outcome.failures
+    assert any("would have been found" in text for text in outcome.warnings)
+    strict = keeper(expected, strict=True).check(a_cell(rates(186.0, 30, noise=0.25, seed=5)), None)
+    assert any("undecided" in text for text in strict.failures)
+
+
+def test_a_missing_entry_fails_with_the_command_and_is_recorded_when_asked(tmp_path: Path) -> None:
+    expected = Expected(tmp_path / "e")
+    outcome = keeper(expected, arguments=("-m", "bench")).check(a_cell(rates(200.0)), None)
+    assert "pytest -m bench --ddtree-update-new" in outcome.failures[0]
+    new = keeper(expected, update="new")
+    assert not new.check(a_cell(rates(200.0)), None).failures
+    assert len(new.recorded) == 1
+    again = keeper(expected, update="new")
+    assert again.check(a_cell(rates(100.0)), None).failures, "update-new takes over nothing that exists"
+    assert not again.recorded
+
+
+def test_figures_of_another_gpu_are_missing_not_compared(tmp_path: Path) -> None:
+    expected = accepted(tmp_path / "e", 200.0)
+    elsewhere = Gatekeeper(
+        GatePolicy(headline=HEADLINE), Fingerprint({**PRINT.values, "gpu.name": "NVIDIA B300"}), expected
+    )
+    outcome = elsewhere.check(a_cell(rates(200.0)), None)
+    assert "gpu NVIDIA H200 x8 instead of NVIDIA B300 x8" in outcome.failures[0]
+
+
+def test_five_accepted_losses_of_two_percent_fail_as_drift(tmp_path: Path) -> None:
+    means: Sequence[float] = [200.0 * 0.98**step for step in range(6)]
+    expected = Expected(tmp_path / "e")
+    key = EntryKey(setting_of(PRINT), CONFIG, KEY.id)
+    for step, mean in enumerate(means):
+        values = dict(enumerate(rates(mean)))
+        # Each accepted loss was another build, and six quiet starts of each say how much a restart does.
+        for start in range(3):
+            shifted = {number: rate * (1 + start / 2000) for number, rate in values.items()}
+            expected.add(key, Sample(f"2026-01-{step + 1:02}", f"rev{step}", {"tok_s": shifted}))
+    outcome = keeper(expected).check(a_cell(rates(means[-1], seed=4)), None)
+    assert len(outcome.failures) == 1
+    assert "best of the last samples" in outcome.failures[0]
+    accepting = keeper(expected, update="all", accept_drift="costs that much")
+    assert not accepting.check(a_cell(rates(means[-1], seed=4)), None).failures
+    assert not keeper(expected).check(a_cell(rates(means[-1], seed=5)), None).failures
+
+
+def test_thresholds_hold_without_expected_figures() -> None:
+    policy = {"thresholds": (parse_threshold("tok_s >= 140 @ b8-k4"), parse_threshold("speedup >= 1.4"))}
+    base = a_cell([100.0] * 4, config="baseline", verify_steps=None)
+    good = keeper(None, **policy).check(a_cell(rates(200.0)), base)
+    assert (good.failures, good.errors) == ((), ())
+    slow = keeper(None, **policy).check(a_cell(rates(120.0)), base)
+    assert len(slow.failures) == 2
+    alone = keeper(None, **policy).check(a_cell(rates(200.0)), None)
+    assert "speedup was not measured" in alone.errors[0]
+    assert not keeper(None, **policy).check(base, base).failures
+
+
+def test_orphans_are_said(tmp_path: Path) -> None:
+    gatekeeper = keeper(accepted(tmp_path / "e", 200.0))
+    assert gatekeeper.orphans([CONFIG], [KEY]) == []
+    assert "is in no grid any more" in gatekeeper.orphans(["b16-k4-wnone"], [KEY])[0]
+
+
+def test_every_metric_of_a_headline_is_a_test_of_the_design() -> None:
+    assert headline_tests([(CONFIG, KEY)]) == len(METRICS)
+    assert headline_tests([("baseline", KEY)]) == len(METRICS) - 2

@@ -1,0 +1,132 @@
+"""Resuming: nothing is lost to a SIGKILL or a torn line, nothing is measured twice, and nothing goes on under other conditions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import killed_sweep
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import KEY, a_round
+
+from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.report.terminal import lines
+from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.resume import Resumed, ResumeRefused, remaining, steps
+from pytest_ddtree.results.runs import read_run
+from pytest_ddtree.results.store import Store
+
+CONFIG = "b8-k4-wnone"
+
+
+@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_sweep_killed_at_random_moments_ends_with_every_round_once(tmp_path: Path, kills: int) -> None:
+    under_fire, calm = tmp_path / "killed" / "results.jsonl", tmp_path / "calm" / "results.jsonl"
+    done = subprocess.run(
+        [sys.executable, killed_sweep.__file__, str(under_fire), str(kills), "1"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    killed_sweep.sweep(calm, killed_sweep.rounds_for(kills))
+    one, other = read_run(under_fire), read_run(calm)
+    assert lines(one.results) == lines(other.results)
+    assert one.rounds == other.rounds
+
+
+def test_a_run_cut_at_every_byte_of_its_last_round_goes_on_with_that_round(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    with Store(path) as store:
+        store.append("run", plugin="x", started="now", settings={})
+        store.append("round", round=a_round(0).as_json())
+        keep = path.stat().st_size
+        store.append("round", round=a_round(1).as_json())
+    data = path.read_bytes()
+    for cut in range(keep, len(data)):
+        path.write_bytes(data[:cut])
+        run = read_run(path)
+        assert run.torn == cut - keep
+        assert [step.number for step in remaining([(CONFIG, KEY)], 2, run.rounds)] == [1]
+        assert ("cut off" in Resumed(run).summary()) == (cut > keep)
+        with Store(path) as store:
+            store.append("round", round=a_round(1).as_json())
+        assert path.read_bytes() == data
+
+
+CELLS = st.lists(
+    st.tuples(
+        st.sampled_from(["baseline", "a", "b"]), st.builds(CellKey, st.integers(1, 3), st.integers(1, 3))
+    ),
+    unique=True,
+    max_size=6,
+)
+
+
+@given(CELLS, st.integers(1, 4), st.data())
+def test_what_remains_and_what_is_measured_make_up_the_plan(
+    cells: list[tuple[str, CellKey]], rounds: int, data: st.DataObject
+) -> None:
+    plan = list(steps(cells, rounds))
+    flags = data.draw(st.lists(st.booleans(), min_size=len(plan), max_size=len(plan)))
+    done = [step for step, flag in zip(plan, flags, strict=True) if flag]
+    measured = [a_round(step.number, config=step.config, key=step.key) for step in done]
+    left = remaining(cells, rounds, measured)
+    assert sorted([*left, *done], key=str) == sorted(plan, key=str)
+    assert [step for step in plan if step in left] == list(left)
+
+
+def test_a_repeat_that_looks_for_drift_is_no_measured_round() -> None:
+    assert remaining([(CONFIG, KEY)], 1, [a_round(0, again=1)])
+
+
+def stored(tmp_path: Path, *, session: dict[str, str] | None = None) -> Resumed:
+    path = tmp_path / "20260101T000000Z-1" / "results.jsonl"
+    with Store(path) as store:
+        store.append("run", plugin="x", started="now", settings={})
+        if session is not None:
+            store.append("fingerprint", scope="session", fingerprint=session)
+        store.append("fingerprint", scope=CONFIG, fingerprint={"args": "--tp 8"})
+        store.append("mismatches", config=CONFIG, mismatches=[])
+        verdict = Verdict(
+            kind="exact", level="full", config=CONFIG, prompts=1, identical=1, tokens=9, off=0, largest=0.0,
+            gap_limit=1.0, floor_largest=0.0, floor_share=0.0, floor_tokens=9, p_share=1.0,
+        )  # fmt: skip
+        store.append("verdict", verdict=verdict.as_json())
+        store.append("round", round=a_round(0).as_json())
+    return Resumed(read_run(path))
+
+
+def test_other_conditions_refuse_to_resume_and_are_all_named(tmp_path: Path) -> None:
+    resumed = stored(tmp_path, session={"gpu.driver": "570.1", "engine.revision": "abc", "date": "1"})
+    resumed.check("session", Fingerprint({"gpu.driver": "570.1", "engine.revision": "abc", "date": "2"}))
+    with pytest.raises(ResumeRefused) as caught:
+        resumed.check("session", Fingerprint({"gpu.driver": "575.2", "engine.revision": "def", "date": "2"}))
+    text = str(caught.value)
+    assert "gpu.driver: was 570.1, is 575.2" in text
+    assert "engine.revision: was abc, is def" in text
+    assert "date" not in text
+    with pytest.raises(ResumeRefused, match=f"the server of {CONFIG}"):
+        resumed.check(CONFIG, Fingerprint({"args": "--tp 4"}))
+    resumed.check("b16-k4-wnone", Fingerprint({"args": "--tp 4"}))
+
+
+def test_a_run_without_a_fingerprint_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(ResumeRefused, match="no fingerprint"):
+        stored(tmp_path).check("session", Fingerprint({}))
+
+
+def test_a_config_is_complete_when_it_was_read_back_verified_and_measured(tmp_path: Path) -> None:
+    resumed = stored(tmp_path, session={})
+    assert resumed.complete(CONFIG, [KEY], 1)
+    assert not resumed.complete(CONFIG, [KEY], 2)
+    assert not resumed.complete(CONFIG, [KEY, CellKey(60, 8)], 1)
+    assert not resumed.complete("b16-k4-wnone", [], 1)
+    assert resumed.round(CONFIG, KEY, 0) == a_round(0)
+    assert resumed.round(CONFIG, KEY, 1) is None
+    assert [verdict.kind for verdict in resumed.verdicts(CONFIG)] == ["exact"]

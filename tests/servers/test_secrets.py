@@ -1,0 +1,65 @@
+"""Keys reach no log, no error and no report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_ddtree.grid import Config
+from pytest_ddtree.servers import secrets
+from pytest_ddtree.servers.errors import DiedDuringStart
+
+from . import support
+
+KEY = "sk-very-secret"
+
+
+def test_arguments() -> None:
+    argv = ("x", "--api-key", KEY, f"--admin-api-key={KEY}", "--api-keys", "kept")
+    assert secrets.arguments(argv) == ("x", "--api-key", "***", "--admin-api-key=***", "--api-keys", "kept")
+
+
+def test_fields() -> None:
+    info = {
+        "api_key": KEY,
+        "admin_api_key": None,
+        "launch_command": f"python --api-key {KEY} --tp 2",
+        "internal_states": [{"api_key": KEY, "x": 1}, None],
+    }
+    clean = secrets.fields(info)
+    assert KEY not in str(clean)
+    assert clean["internal_states"] == [{"api_key": "***", "x": 1}, None]
+    assert clean["launch_command"].endswith("--tp 2")
+    assert clean["admin_api_key"] is None
+    assert secrets.fields({"launch_command": ["a", "--api-key", KEY]}) == {
+        "launch_command": ["a", "--api-key", "***"]
+    }
+
+
+def test_variables() -> None:
+    assert secrets.variables({"HF_TOKEN": KEY, "A": "1"}) == {"HF_TOKEN": "***", "A": "1"}
+
+
+def test_nowhere_in_what_a_server_leaves(tmp_path: Path) -> None:
+    with support.pool(tmp_path, api_key=KEY) as pool:
+        server = pool.get(Config("tree", 8, 4))
+        said = [
+            str(server.info),
+            str(server.argv),
+            str(server.current.env),
+            (server.log_path or Path()).read_text(),
+        ]
+        assert not [text for text in said if KEY in text]
+        assert Path(f"/proc/{server.pid}/cmdline").read_bytes().count(KEY.encode()) == 1, (
+            "the server itself must have it"
+        )
+
+
+def test_nowhere_in_an_error(tmp_path: Path) -> None:
+    text = f"server_args=ServerArgs(api_key='{KEY}')\nValueError: DFLASH refuses api_key={KEY}"
+    script = {"crash": {"at": "load", "text": text}}
+    with support.pool(tmp_path, script, api_key=KEY) as pool, pytest.raises(DiedDuringStart) as caught:
+        pool.get(Config("tree", 8, 4))
+    assert KEY not in str(caught.value)
+    assert "api_key=***" in str(caught.value)
