@@ -12,6 +12,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "say what is there and what is missing: interpreter, SGLang, dialect, GPU, port, sandbox",
     ),
     "reap": ("pytest_ddtree.servers.reap", "remove servers that an earlier run provably left behind"),
+    "show": ("pytest_ddtree.report.show_cli", "print the tables of a stored run"),
+    "compare": ("pytest_ddtree.report.compare_cli", "compare two stored runs, or the builds within one"),
+    "export": ("pytest_ddtree.report.export_cli", "write a stored run as CSV or JSON"),
     "measure": ("pytest_ddtree.workload.measure_cli", "measure one cell against any URL"),
 }
 """Command -> (module with `run(argv) -> exit code`, what it does)."""

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from pytest_ddtree.exactness.verdict import Verdict
     from pytest_ddtree.grid import CellKey, Config
     from pytest_ddtree.options import Settings
+    from pytest_ddtree.results.gatekeeper import CellOutcome
     from pytest_ddtree.results.model import CellFigures
-    from pytest_ddtree.run import Baseline, Run
+    from pytest_ddtree.run import Run
     from pytest_ddtree.servers.handle import Server
+    from pytest_ddtree.verifying import Baseline
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +75,7 @@ def ddtree_cell(request: pytest.FixtureRequest) -> CellKey:
 @pytest.fixture(scope="session")
 def ddtree_baseline(ddtree_run: Run) -> Baseline:
     """The non-speculative server's recorded answers and a lazy scorer; not a process."""
-    return ddtree_run.baseline
+    return ddtree_run.verifier.baseline
 
 
 @pytest.fixture
@@ -89,9 +91,9 @@ def ddtree_async_client(ddtree_server: Server, ddtree_run: Run) -> AsyncClient:
 
 
 @pytest.fixture
-def ddtree_mismatches(ddtree_run: Run) -> Callable[[Server], Sequence[Mismatch]]:
+def ddtree_mismatches() -> Callable[[Server], Sequence[Mismatch]]:
     """Compares what a server runs with what was asked."""
-    return ddtree_run.mismatches
+    return lambda server: server.mismatches()
 
 
 @pytest.fixture
@@ -103,7 +105,7 @@ def ddtree_verdict(ddtree_run: Run) -> Callable[[Config], Verdict]:
 @pytest.fixture
 def ddtree_explain(ddtree_run: Run) -> Callable[[Config, Verdict], str]:
     """The report of a verdict that did not pass: the worst tokens in their text, with the judge's candidates."""
-    return ddtree_run.explain
+    return ddtree_run.verifier.explain
 
 
 @pytest.fixture
@@ -128,7 +130,7 @@ def ddtree_measure(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[
                 if config in ddtree_run.plan.exactness:
                     pytest.skip(text)
                 pytest.fail(text, pytrace=False)
-        from pytest_ddtree.run import Infeasible
+        from pytest_ddtree.speed import Infeasible
 
         try:
             return ddtree_run.measure(config, key)
@@ -136,6 +138,37 @@ def ddtree_measure(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[
             pytest.skip(f"infeasible: {reason}")
 
     return measure
+
+
+@pytest.fixture
+def ddtree_gate(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[[CellFigures], None]:
+    """Compares the figures of a cell with the expected ones and with the thresholds; a regression fails the test.
+
+    Inside the test, so that -x, --lf and JUnit see it. A missing metric is an error, never a pass.
+    """
+    config = config_of(request.node)
+
+    def gate(figures: CellFigures) -> None:
+        from pytest_ddtree.report import jsonreport
+        from pytest_ddtree.verifying import NotVerified
+
+        if config is None:
+            raise pytest.UsageError(f"{request.node.nodeid}: ddtree_gate goes with ddtree_server")
+        outcome = ddtree_run.gating.gate(config, figures)
+        gates = [one.as_json() for one in outcome.gates]
+        request.node.user_properties.extend(jsonreport.properties(figures, gates))
+        if outcome.failures:
+            pytest.fail("\n".join(outcome.failures), pytrace=False)
+        if outcome.errors:
+            raise NotVerified("\n".join(outcome.errors))
+
+    return gate
+
+
+@pytest.fixture
+def ddtree_together(ddtree_run: Run) -> CellOutcome:
+    """The gate over all measured cells together."""
+    return ddtree_run.gating.together()
 
 
 @pytest.fixture
@@ -148,13 +181,13 @@ def ddtree_clause(request: pytest.FixtureRequest) -> Clause:
 @pytest.fixture
 def ddtree_contract(ddtree_run: Run) -> Callable[[Config, Clause], tuple[Evidence, Verdict | None]]:
     """Carries out a clause of the contract on a config: what it found by itself, and the verdict on its answers."""
-    return ddtree_run.contract
+    return ddtree_run.verifier.contract
 
 
 @pytest.fixture
 def ddtree_rescore(ddtree_run: Run) -> Callable[[Config], Verdict]:
     """Level full for all that a config has answered, by a live baseline."""
-    return ddtree_run.rescore
+    return ddtree_run.verifier.rescore
 
 
 @pytest.fixture

@@ -19,12 +19,19 @@ CONFIG_FIXTURE = "ddtree_config"
 CELL_FIXTURE = "ddtree_cell"
 PROBLEM_FIXTURE = "ddtree_problem"
 CLAUSE_FIXTURE = "ddtree_clause"
+TOGETHER_FIXTURE = "ddtree_together"
 PREFIX = "ddtree_"
 
 
 def is_ours(item: pytest.Item) -> bool:
     """Whether the item uses a fixture of this plugin."""
-    return any(name.startswith(PREFIX) for name in getattr(item, "fixturenames", ()))
+    return any(name.startswith(PREFIX) for name in fixtures_of(item))
+
+
+def fixtures_of(item: pytest.Item) -> Sequence[str]:
+    """Names of the fixtures that the item uses; items that are no functions have none."""
+    names: Sequence[str] = getattr(item, "fixturenames", ())
+    return names
 
 
 def _param(item: pytest.Item, name: str) -> Any:
@@ -110,7 +117,16 @@ def by_config(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 class Sorter:
     """Sorts by config after every other plugin has reordered: a server of 590 GB is started once, whatever `--ff` does."""
 
+    def __init__(self, *, compares: bool) -> None:
+        self._compares = compares
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, None, None]:
         yield
-        items[:] = by_config(items)
+        kept = [item for item in items if self._compares or TOGETHER_FIXTURE not in fixtures_of(item)]
+        if len(kept) < len(items):
+            # Without expected figures there is nothing to compare with, and a skip in every run would only be noise.
+            config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = by_config(kept)

@@ -1,7 +1,8 @@
-"""Measuring one cell for the results: requests of the workload, and rounds with what a report needs of each."""
+"""Rounds of one cell for the results: requests of the workload, and what a report needs of each round."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from pytest_ddtree.client.client import AsyncClient
@@ -14,6 +15,7 @@ from pytest_ddtree.workload.load import Load
 from pytest_ddtree.workload.measure import CellMeasurement
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
+from pytest_ddtree.workload.selfcheck import ClientLimits
 
 
 class UnnaturalAnswers(CellNotMeasured):
@@ -52,10 +54,12 @@ async def measure_rounds(
     eos: frozenset[int],
     indices: Sequence[int] | None = None,
     before: Sequence[Round] = (),
+    stamp: Callable[[Round], Round] = lambda one: one,
     keep: Callable[[Round], None] = lambda one: None,
+    client_lag: float = 0.01,
     deadline_s: float | None = None,
 ) -> tuple[Round, ...]:
-    """Rounds of one cell until `rule` says stop; `keep` is called with each as soon as it is measured.
+    """Rounds of one cell until `rule` says stop; `keep` is called with each, as `stamp` completed it, as soon as it is measured.
 
     Raises:
         CellNotMeasured: requests failed, tokens are not counted, the client was the limit.
@@ -68,7 +72,7 @@ async def measure_rounds(
         reason = natural.invalid()
         if reason is not None:
             raise UnnaturalAnswers(f"{config} {key.id}: {reason}")
-        one = _round(config, key, number, load, cell, spec, natural.tokens_after_end)
+        one = stamp(_round(config, key, number, load, cell, spec, natural.tokens_after_end))
         rounds.append(one)
         keep(one)
 
@@ -78,7 +82,8 @@ async def measure_rounds(
             request_maker(maker, spec, indices=indices),
             spec,
             rule,
-            kernel_stamps=client.transport.reader == "kernel",
+            kernel_stamps=lambda: client.transport.reader == "kernel",
+            limits=ClientLimits(lag_of_latency=client_lag),
             on_round=on_round,
             before=[one.tok_s for one in before],
             deadline_s=deadline_s,
@@ -111,4 +116,5 @@ def _round(
         decode_tok_s=cell.decode_tok_s,
         tokens_after_end=after_end,
         cache=spec.cache,
+        at=time.time(),
     )

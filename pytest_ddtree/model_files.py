@@ -44,6 +44,39 @@ def model_facts(settings: Settings) -> ModelFacts:
     )
 
 
+def check_paths(settings: Settings) -> None:
+    """Refuse paths at which there is nothing, before a server is started that will say so after a minute.
+
+    Only what this host must have: another launcher or host has files of its own, and a bare name may be a model of a hub.
+
+    Raises:
+        OptionError: naming the option and the path.
+    """
+    if settings.server not in ("reference", "sglang") or settings.launch_prefix:
+        return
+    for name in ("model", "draft_model"):
+        value = getattr(settings, name)
+        if value is not None and value.startswith(("/", ".", "~")) and not Path(value).expanduser().is_dir():
+            raise OptionError(f"{BY_FIELD[name].flag} {value}: there is no such directory")
+    for name in ("python", "sglang_src"):
+        path = getattr(settings, name)
+        if path is not None and not path.exists():
+            raise OptionError(f"{BY_FIELD[name].flag} {path}: there is nothing")
+
+
+def check_contexts(settings: Settings, least: int) -> None:
+    """Refuse prompt lengths that the chat template and the shortest question alone exceed.
+
+    Raises:
+        OptionError: naming the option, the length, and the least one.
+    """
+    short = [context for context in settings.context if context < least]
+    if short:
+        raise OptionError(
+            f"{BY_FIELD['context'].flag} {short[0]}: a prompt has at least {least} tokens (chat template and shortest question)"
+        )
+
+
 def check_grid(settings: Settings, configs: tuple[Config, ...], facts: ModelFacts) -> None:
     """Refuse what the model cannot do, before a server starts.
 

@@ -69,7 +69,7 @@ def _one_of(*allowed: str) -> Parse:
 
 def _int(text: str, low: int, high: int | None = None) -> int:
     allowed = f"a whole number from {low}" + ("" if high is None else f" to {high}")
-    if not re.fullmatch(r"[+-]?\d{1,18}", text.strip()):
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
         raise OptionError(f"takes {allowed}")
     value = int(text)
     if value < low or (high is not None and value > high):
@@ -173,6 +173,14 @@ def _paths(text: str) -> tuple[Path, ...]:
     return paths
 
 
+def _lines(text: str) -> tuple[str, ...]:
+    """One item a line, or between semicolons."""
+    items = tuple(part.strip() for line in text.splitlines() for part in line.split(";") if part.strip())
+    if not items:
+        raise OptionError("is empty")
+    return items
+
+
 def _nonempty(text: str) -> str:
     if not text.strip():
         raise OptionError("is empty")
@@ -267,6 +275,14 @@ OPTIONS: tuple[Option, ...] = (
         "HOST",
     ),
     Option("unit", _nonempty, None, "Name of the systemd unit.", "NAME"),
+    Option("sudo", _flag, "false", "Use `sudo -n` for systemctl."),
+    Option(
+        "stop-timeout",
+        _duration,
+        "30",
+        "Longest time that a server may take to end before it is killed.",
+        "TIME",
+    ),
     Option("start-timeout", _duration, "1800", "Longest time for one server to become ready.", "TIME"),
     # The grid.
     Option(
@@ -320,12 +336,26 @@ OPTIONS: tuple[Option, ...] = (
         "Most rounds of load per cell. Default: 3 on the embedded server, else 12.",
         "N",
     ),
-    Option("min-rounds", _whole(2, 1000), "3", "Fewest rounds per cell.", "N"),
+    Option(
+        "min-rounds",
+        _whole(2, 1000),
+        None,
+        "Fewest rounds per cell. Default: 3, or --ddtree-rounds if that is fewer.",
+        "N",
+    ),
     Option(
         "precision",
         _number(0.001, 0.5),
         "0.02",
         "Half width of the 95 % interval of tok/s, as a share of it, at which a cell needs no further round.",
+        "SHARE",
+    ),
+    Option(
+        "client-lag",
+        _number(0.0, 10.0, open_low=True),
+        None,
+        "Mean lateness of the client's event loop, as a share of a request, beyond which a cell is an error: client-bound. "
+        "Default: 0.1 on the embedded server, which shares the machine with the client, else 0.01.",
         "SHARE",
     ),
     Option(
@@ -449,6 +479,51 @@ OPTIONS: tuple[Option, ...] = (
     ),
     # Results.
     Option("results", _path, ".ddtree", "Directory of the results.", "DIR"),
+    Option(
+        "resume",
+        _nonempty,
+        None,
+        "Go on with an interrupted run: `last`, a run's name under --ddtree-results, or its path. Rounds that it measured count; "
+        "configs are verified anew.",
+        "RUN",
+    ),
+    Option("html", _path, None, "Write a self-contained HTML report here.", "FILE"),
+    # Gates.
+    Option(
+        "expected",
+        _path,
+        None,
+        "File or directory of expected figures, to be committed; regressions against them fail.",
+        "PATH",
+    ),
+    Option(
+        "update-expected", _flag, "false", "Record the figures of this run as expected ones, for every cell."
+    ),
+    Option("update-new", _flag, "false", "Record the figures of cells that have no expected ones yet."),
+    Option(
+        "accept-drift",
+        _nonempty,
+        None,
+        "With --ddtree-update-expected: why figures below the best of the last samples are accepted.",
+        "REASON",
+    ),
+    Option(
+        "headline",
+        _lines,
+        None,
+        "Cells that are gated one by one: `b8-k4 ctx1024-c8`; at most 6. Default: the middle context at the least and the largest "
+        "concurrency. May be given more than once.",
+        "CELL",
+        repeatable=True,
+    ),
+    Option(
+        "gates",
+        _lines,
+        None,
+        "Absolute thresholds: `tok_s >= 140 @ b8-k4 c=1 ctx=1024`, `speedup >= 1.4`. May be given more than once.",
+        "EXPRESSION",
+        repeatable=True,
+    ),
     Option("strict", _flag, "false", "Undecided and tolerated findings fail too."),
 )
 """In the order of `--help`."""
@@ -476,6 +551,8 @@ class Settings:
     dialect: str | None
     ssh: str | None
     unit: str | None
+    sudo: bool
+    stop_timeout: float
     start_timeout: float
     budget: tuple[int | str, ...]
     topk: tuple[int, ...]
@@ -487,6 +564,7 @@ class Settings:
     rounds: int
     min_rounds: int
     precision: float
+    client_lag: float
     request_timeout: float
     turnovers: int
     seed: int
@@ -507,7 +585,25 @@ class Settings:
     coding_margin: float
     sandbox: Literal["strict", "off"]
     results: Path
+    resume: str | None
+    html: Path | None
+    expected: Path | None
+    update_expected: bool
+    update_new: bool
+    accept_drift: str | None
+    headline: tuple[str, ...]
+    gates: tuple[str, ...]
     strict: bool
+
+    @property
+    def enable_thinking(self) -> bool | None:
+        """What the chat template is told; None leaves it to the template."""
+        return {"on": True, "off": False}.get(self.thinking)
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether there is a non-speculative server: the other kinds start one, a URL needs a second URL."""
+        return self.server != "url" or self.baseline_url is not None
 
 
 _EMBEDDED: Mapping[str, Any] = {
@@ -516,6 +612,7 @@ _EMBEDDED: Mapping[str, Any] = {
     "output": 64,
     "turnovers": 1,
     "rounds": 3,
+    "client_lag": 0.1,
     "exactness_prompts": 24,
     "exactness_output": 64,
     "coding_output": 640,
@@ -526,23 +623,32 @@ _REAL: Mapping[str, Any] = {
     "output": 256,
     "turnovers": 4,
     "rounds": 12,
+    "client_lag": 0.01,
     "exactness_prompts": 64,
     "exactness_output": 160,
     "coding_output": 4096,
 }
-_EMPTY_WHEN_UNSET = ("server_args", "spec_args", "baseline_args", "launch_prefix", "problems")
+_EMPTY_WHEN_UNSET = (
+    "server_args",
+    "spec_args",
+    "baseline_args",
+    "launch_prefix",
+    "problems",
+    "headline",
+    "gates",
+)
 
 
 def parse_value(option: Option, text: str, *, source: str) -> Any:
     """The value of one option.
 
     Raises:
-        OptionError: naming where the value came from, the value, and what is allowed.
+        OptionError: naming the option, the value, where it came from, and what is allowed.
     """
     try:
         return option.parse(text)
     except OptionError as error:
-        raise OptionError(f"{source}: {text!r}: {option.flag} {error}") from None
+        raise OptionError(f"{option.flag} {text!r} ({source}): {error}") from None
 
 
 def make_settings(given: Mapping[str, tuple[str, str]]) -> Settings:
@@ -568,6 +674,8 @@ def make_settings(given: Mapping[str, tuple[str, str]]) -> Settings:
     for name, default in defaults.items():
         if values[name] is None:
             values[name] = default
+    if values["min_rounds"] is None:
+        values["min_rounds"] = min(3, values["rounds"])
     settings = Settings(**values)
     _check_together(settings)
     return settings
@@ -581,6 +689,12 @@ def _check_together(settings: Settings) -> None:
         refuse("--ddtree-server url needs --ddtree-url URL, the address of the running server")
     if settings.server != "url" and settings.url:
         refuse(f"--ddtree-url {settings.url} contradicts --ddtree-server {settings.server}: give one of them")
+    if settings.server != "systemd" and settings.unit:
+        refuse(
+            f"--ddtree-unit {settings.unit} contradicts --ddtree-server {settings.server}: give one of them"
+        )
+    if settings.min_rounds > settings.rounds:
+        refuse(f"--ddtree-min-rounds {settings.min_rounds} is more than --ddtree-rounds {settings.rounds}")
     if settings.baseline_url and settings.server != "url":
         refuse("--ddtree-baseline-url goes with --ddtree-url: the other kinds start their own baseline")
     if settings.server == "systemd" and not settings.unit:

@@ -26,5 +26,7 @@ class Plan:
 
     @property
     def needs_baseline(self) -> bool:
-        """Whether answers of the non-speculative server are needed: to verify a config, or to print a speedup."""
-        return any(config.speculative for config in self.configs)
+        """Whether answers of the non-speculative server are needed: to verify a config, to print a speedup, to compare answers."""
+        return bool(self.exactness or self.cells or self.problems) and any(
+            config.speculative for config in self.configs
+        )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Generator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,18 @@ from pytest_ddtree.items import (
     is_ours,
     plan_of,
 )
-from pytest_ddtree.session import PLAN, RUN, SETTINGS, grid_of, problems_of, settings_of
+from pytest_ddtree.session import (
+    INTERRUPTED,
+    PLAN,
+    POLICY,
+    RUN,
+    SETTINGS,
+    grid_of,
+    leave,
+    problems_of,
+    run_of,
+    settings_of,
+)
 
 pytest_plugins = ["pytest_ddtree.fixtures"]
 
@@ -39,7 +52,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ddtree", "exactness, speed and coding eval of DFlash/DDTree servers")
     for option in options.OPTIONS:
         default = f" Default: {option.default}." if option.default is not None and not option.switch else ""
-        text = option.help + default + f" Ini: {option.ini}."
+        # argparse formats help texts with %, and one bare sign kills `pytest --help` for everybody.
+        text = (option.help + default + f" Ini: {option.ini}.").replace("%", "%%")
         if option.switch:
             group.addoption(
                 option.flag, dest=option.dest, action="store_const", const="true", default=None, help=text
@@ -55,9 +69,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             )
         else:
             group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=text)
-        parser.addini(
-            option.ini, help=f"{option.help}{default} See {option.flag}.", type="string", default=""
-        )
+        words = f"{option.help}{default} See {option.flag}."
+        if option.repeatable:
+            parser.addini(option.ini, help=words, type="linelist", default=[])
+        else:
+            parser.addini(option.ini, help=words, type="string", default="")
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -77,7 +93,11 @@ def pytest_configure(config: pytest.Config) -> None:
     _refuse_xdist(config, given)
     # trylast: registered after every other plugin, so that its tryfirst wrapper is the outermost one and sorts what is left when
     # --ff, --nf, --sw, pytest-randomly and pytest-reverse have had their say.
-    config.pluginmanager.register(Sorter(), "ddtree-sorter")
+    config.pluginmanager.register(
+        Sorter(compares=config.stash[SETTINGS].expected is not None), "ddtree-sorter"
+    )
+    if config.pluginmanager.hasplugin("pytest_jsonreport"):
+        config.pluginmanager.register(JsonReport(config), "ddtree-json-report")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -97,6 +117,8 @@ def _given(config: pytest.Config) -> dict[str, tuple[str, str]]:
             given[option.field] = (text, "command line")
             continue
         in_file = config.getini(option.ini)
+        if isinstance(in_file, list):
+            in_file = "\n".join(in_file)
         if in_file != "":
             given[option.field] = (str(in_file), f"{option.ini} in {config.inipath or 'the ini file'}")
     return given
@@ -148,7 +170,8 @@ def _asks_for_ours(config: pytest.Config) -> bool:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if SERVER_FIXTURE in metafunc.fixturenames:
         configs = grid_of(metafunc.config)
-        if metafunc.definition.get_closest_marker("ddtree_speculative") is None:
+        marked = metafunc.definition.get_closest_marker("ddtree_speculative")
+        if marked is None and settings_of(metafunc.config).has_baseline:
             configs = (grids.BASELINE, *configs)
         metafunc.parametrize(
             SERVER_FIXTURE, configs, ids=[config.id for config in configs], indirect=True, scope="session"
@@ -180,14 +203,31 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     ours = [item for item in session.items if is_ours(item)]
     if not ours or session.config.option.collectonly:
         return
-    from pytest_ddtree.model_files import check_grid, model_facts
+    from pytest_ddtree.gating import gate_options
+    from pytest_ddtree.model_files import check_contexts, check_grid, check_paths, model_facts
+    from pytest_ddtree.results.gate_setup import make_policy
+    from pytest_ddtree.results.resume import ResumeRefused
+    from pytest_ddtree.results.runs import NoSuchRun
+    from pytest_ddtree.workload.prompts import PromptMaker
 
-    settings = settings_of(session.config)
+    config = session.config
+    settings, configs = settings_of(config), grid_of(config)
+    names = ["baseline", *(one.id for one in configs)]
     try:
-        check_grid(settings, grid_of(session.config), model_facts(settings))
+        check_paths(settings)
+        facts = model_facts(settings)
+        check_grid(settings, configs, facts)
+        if facts.target is not None:
+            check_contexts(settings, PromptMaker(facts.target, thinking=settings.enable_thinking).minimum)
+        policy = make_policy(gate_options(settings), names, cells_of(settings), config.invocation_params.args)
+        config.stash[POLICY] = policy
+        config.stash[PLAN] = plan_of(ours)
+        if settings.resume is not None and not config.option.setupplan:
+            run_of(config).resume(settings.resume)
+    except (ResumeRefused, NoSuchRun) as error:
+        raise pytest.UsageError(f"--ddtree-resume {settings.resume}: {error}") from None
     except options.OptionError as error:
         raise pytest.UsageError(str(error)) from None
-    session.config.stash[PLAN] = plan_of(ours)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -218,17 +258,60 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     config = terminalreporter.config
     if RUN not in config.stash or hasattr(config, "workerinput"):
         return
-    results = config.stash[RUN].results
-    if results.empty:
+    run, settings = config.stash[RUN], settings_of(config)
+    if run.results.empty:
         return
+    from pytest_ddtree.report import github, html
+    from pytest_ddtree.report.findings import findings
     from pytest_ddtree.report.terminal import lines
 
     terminalreporter.section("ddtree")
-    for line in lines(results):
+    for line in lines(run.results):
         terminalreporter.write_line(line)
+    terminalreporter.write_line(f"results: {run.run_dir}")
+    report = run.report()
+    if settings.html is not None:
+        settings.html.parent.mkdir(parents=True, exist_ok=True)
+        settings.html.write_text(html.page(report), "utf-8")
+        terminalreporter.write_line(f"HTML report: {settings.html}")
+    if github.write_summary(report) is not None or os.environ.get("GITHUB_ACTIONS") == "true":
+        # A workflow command counts only at the beginning of a line.
+        for line in github.commands(findings(run.results)):
+            terminalreporter.write_line(line)
 
 
+class JsonReport:
+    """Adds metrics, verdicts and environment to the report of pytest-json-report."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
+        if RUN not in self._config.stash:
+            return
+        from pytest_ddtree.report import jsonreport
+        from pytest_ddtree.results.secrets import known_secrets
+
+        secrets = known_secrets(settings_of(self._config).api_key, os.environ)
+        report = self._config.stash[RUN].report()
+        jsonreport.enrich(json_report, report, secrets=secrets, environment=os.environ)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """A session that was told to end does not begin another test."""
+    leave(item.config)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Servers go before the summary is printed: whoever reads it may start the next thing on the GPU."""
-    if RUN in session.config.stash:
-        session.config.stash[RUN].close()
+    """Conclude before the tables are printed; the servers are stopped after them.
+
+    A real server takes seconds to stop, and an impatient Ctrl-C in that time must not cost the results.
+    """
+    config = session.config
+    if RUN in config.stash:
+        config.stash[RUN].conclude()
+    if INTERRUPTED in config.stash:
+        session.exitstatus = config.stash[INTERRUPTED]

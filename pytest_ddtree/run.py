@@ -1,4 +1,4 @@
-"""One session: servers, baseline answers, verdicts and figures, each made when first asked for and then remembered.
+"""One session: servers, clients, prompts and results, each made when first asked for and then remembered.
 
 Knows nothing of pytest. What it needs of the baseline is in the `Plan`; the baseline is asked first, because where one GPU holds
 one server it is gone when a config runs.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,39 +20,28 @@ from pytest_ddtree.client.sync import Client
 from pytest_ddtree.coding.pairs import CodingSummary, Pair, compare_pairs
 from pytest_ddtree.coding.problems import Problem
 from pytest_ddtree.coding.stats import Comparison, Gate
-from pytest_ddtree.dialects.effective import Mismatch
 from pytest_ddtree.errors import Infrastructure
-from pytest_ddtree.exactness.baseline import BaselineAnswers, measure_floor, record_baseline
-from pytest_ddtree.exactness.contract.catalogue import Clause, judge_evidence
-from pytest_ddtree.exactness.contract.evidence import Evidence, Subject
-from pytest_ddtree.exactness.floor import NoiseFloor
-from pytest_ddtree.exactness.judged import JudgedAnswer
-from pytest_ddtree.exactness.levels import (
-    Prompt,
-    SelfLevelUnavailable,
-    collect,
-    first_divergence,
-    teacher_force,
-)
-from pytest_ddtree.exactness.report import corruption_report
-from pytest_ddtree.exactness.rule import Rule, judge
-from pytest_ddtree.exactness.verdict import Level, Verdict
-from pytest_ddtree.grid import BASELINE, CellKey, Config, verify_width
-from pytest_ddtree.measuring import UnnaturalAnswers, measure_rounds
+from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.gating import Gating
+from pytest_ddtree.grid import BASELINE, CellKey, Config
 from pytest_ddtree.model_files import ModelFacts, model_facts
 from pytest_ddtree.options import BY_FIELD, Settings, settings_json
 from pytest_ddtree.plan import Plan
-from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo
+from pytest_ddtree.report.findings import Report
+from pytest_ddtree.results.fingerprint import Fingerprint, server_fingerprint, session_fingerprint
+from pytest_ddtree.results.gatekeeper import GatePolicy
+from pytest_ddtree.results.model import CellFigures, Results, StartInfo
+from pytest_ddtree.results.resume import Resumed, ResumeRefused
+from pytest_ddtree.results.runs import SESSION, pick_run, read_run
+from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
-from pytest_ddtree.solving import Solver
-from pytest_ddtree.workload.cell import CellSpec
-from pytest_ddtree.workload.natural import natural_prompts
+from pytest_ddtree.solving import CodingAnswers, Solver
+from pytest_ddtree.speed import Infeasible, Speed
+from pytest_ddtree.verifying import NotVerified, Verifier
 from pytest_ddtree.workload.prompts import PromptMaker
-from pytest_ddtree.workload.rounds import SamplingRule
-from pytest_ddtree.workload.shape import infeasible, longest_output
 
 T = TypeVar("T")
 
@@ -63,7 +51,7 @@ def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path) -> Ser
     concurrency = max(*settings.concurrency, min(64, settings.exactness_prompts))
     return ServerSettings(
         kind=settings.server,
-        run_dir=settings.results,
+        run_dir=run_dir,
         model=settings.model,
         draft_model=settings.draft_model,
         server_args=settings.server_args,
@@ -78,7 +66,9 @@ def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path) -> Ser
         baseline_url=settings.baseline_url,
         ssh=settings.ssh,
         unit=settings.unit,
+        sudo=settings.sudo,
         start_timeout_s=settings.start_timeout,
+        stop_timeout_s=settings.stop_timeout,
         api_key=settings.api_key,
         max_concurrency=concurrency,
         context_length=64
@@ -91,34 +81,15 @@ def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path) -> Ser
     )
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-class Infeasible(Exception):
-    """A cell that the server cannot hold: nothing is wrong, and nothing can be measured."""
-
-
-class NotVerified(Infrastructure):
-    """A config could not be judged; the text says why. Never a pass, and no verdict on the engine either."""
-
-
-@dataclass(slots=True)
-class Baseline:
-    """What the non-speculative server said: answers with logprobs at every position, and its noise against itself."""
-
-    answers: BaselineAnswers
-    floor: NoiseFloor
-
-
 class Run:
-    """Everything that a session shares. Not thread-safe, apart from `close`."""
+    """Everything that a session shares. Not thread-safe, apart from `alarm` and `close`."""
 
     def __init__(
         self,
         settings: Settings,
         configs: tuple[Config, ...],
         plan: Plan,
+        policy: GatePolicy | None = None,
         *,
         progress: Callable[[str], None],
         on_verified: Callable[[Config, Verdict], None] = lambda config, verdict: None,
@@ -127,24 +98,29 @@ class Run:
         self.settings = settings
         self.configs = configs
         self.plan = plan
+        self.progress = progress
         self.results = Results()
-        self.run_dir = settings.results / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+        self.started = datetime.now(UTC)
+        self.run_dir = settings.results / f"{self.started:%Y%m%dT%H%M%SZ}-{os.getpid()}"
         self.facts: ModelFacts = model_facts(settings)
-        self._progress = progress
-        self._on_verified = on_verified
-        self._on_measured = on_measured
+        self.fingerprints: dict[str, Fingerprint] = {}
+        self.resumed: Resumed | None = None
+        self.verifier = Verifier(self, on_verified=on_verified)
+        self.speed = Speed(self, on_measured=on_measured)
+        self.gating = Gating(self, policy)
         self._loop = LoopThread()
         self._store: Store | None = None
         self._pool: ServerPool | None = None
         self._clients: dict[str, AsyncClient] = {}
         self._makers: dict[str, PromptMaker] = {}
-        self._baseline: Baseline | Infrastructure | None = None
-        self._verdicts: dict[Config, Verdict | Infrastructure] = {}
-        self._answers: dict[Config, list[tuple[tuple[Prompt, ...], dict[str, Record]]]] = {}
         self._solver: Solver | None = None
-        self._indices: dict[tuple[str, int], tuple[int, ...]] = {}
-        self._coding_baseline: BaselineAnswers | None = None
         self._known_starts = 0
+        self._concluded = False
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether there is a non-speculative server: a URL alone has none."""
+        return self.settings.has_baseline
 
     def store(self, kind: str, **fields: Any) -> None:
         """Append one record to the session's results file, which exists from the first one on."""
@@ -153,35 +129,123 @@ class Run:
             self._store.append(
                 "run",
                 plugin=__version__,
-                started=datetime.now(UTC).isoformat(),
-                settings=settings_json(self.settings),
+                started=self.started.isoformat(),
+                settings=mask_values(settings_json(self.settings)),
+                resumed=self.resumed is not None,
             )
+            if self.resumed is None:
+                self._store.append("fingerprint", scope=SESSION, fingerprint=self.fingerprint.as_json())
         self._store.append(kind, **fields)
 
-    # Servers.
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What makes this session's figures comparable with another's; read on first use."""
+        if SESSION not in self.fingerprints:
+            date = self.started.isoformat()
+            self.fingerprints[SESSION] = session_fingerprint(self.settings, self.facts, date=date)
+        return self.fingerprints[SESSION]
+
+    def resume(self, name: str) -> None:
+        """Go on with an interrupted run: its rounds count, what is missing is measured.
+
+        Raises:
+            NoSuchRun: there is no such run, or several.
+            ResumeRefused: something that figures depend on is not what it was; every difference is named.
+        """
+        resumed = Resumed(read_run(pick_run(self.settings.results, name)))
+        resumed.check(SESSION, self.fingerprint)
+        self.resumed = resumed
+        self.run_dir = resumed.stored.path.parent
+        self.speed.use_prompts(resumed.stored.prompts)
+        self.progress(resumed.summary())
+
+    def report(self) -> Report:
+        """Everything that reports show."""
+        return Report(self.results, self.started.isoformat(), self.run_dir.name, dict(self.fingerprints))
 
     def server(self, config: Config) -> Server:
-        """The server of a config, ready. What is needed of the baseline is fetched before a speculative server takes its place."""
-        if config.speculative and self.plan.needs_baseline:
-            self.baseline_first()
-        return self._get(config, None)
+        """The server of a config, ready. What is needed of the baseline is fetched before a speculative server takes its place.
 
-    def _get(self, config: Config, reason: str | None) -> Server:
+        Raises:
+            Infrastructure: it did not start, or something of the baseline could not be had.
+        """
+        if config.speculative and self.plan.needs_baseline and self.has_baseline:
+            self._baseline_first()
+        return self.get(config)
+
+    def _baseline_first(self) -> None:
+        fresh = not self.verifier.asked
+        _ = self.verifier.baseline
+        if not fresh:
+            return
+        for key in sorted(self.plan.cells):
+            try:
+                self.speed.measure(BASELINE, key)
+            except Infeasible as reason:
+                self.progress(f"baseline: not measured: {reason}")
+        if self.plan.problems:
+            self.solver.solve(BASELINE, self.plan.problems)
+
+    def get(self, config: Config, reason: str | None = None, *, best: bool = False) -> Server:
+        """The server of a config, ready; `reason` says why a start is needed that the order of configs does not explain.
+
+        With `best` the baseline runs with its own best flags, which stands under every speedup; where these equal the flags that
+        match the speculative servers it is the same server.
+        """
         try:
-            server = self._open_pool().get(config, reason)
+            server = self._open_pool().get(config, reason, variant="best" if best else "matched")
         finally:
             self._note_starts()
+        self._note_warnings(config, server)
         effective = server.effective.to_json()
         if self.results.effective.get(config.id) != effective:
             self.results.effective[config.id] = effective
             self.store("effective", config=config.id, effective=effective)
+            self._note_fingerprint(config, server)
         return server
+
+    def _note_warnings(self, config: Config, server: Server) -> None:
+        for text in server.warnings:
+            warning = f"{config.id}: {text}"
+            if warning not in self.results.warnings:
+                self.results.warnings.append(warning)
+                self.store("warning", text=warning)
+
+    def fault(self, config: Config, record: Record) -> Infrastructure | None:
+        """What an answer that is not `ok` says about its server: dead, or hanging; None for another fault.
+
+        The next `get` starts the server once more; a second fault ends the config.
+        """
+        server = self._open_pool().peek(config)
+        broken = record.outcome in ("reset", "timeout") or (record.http_status or 0) >= 500
+        if server is None or not broken:
+            return None
+        try:
+            server.check_alive()
+        except Infrastructure as error:
+            return error
+        self._open_pool().report_fault(config, record.error or record.outcome)
+        return None
+
+    def _note_fingerprint(self, config: Config, server: Server) -> None:
+        now = server_fingerprint(server)
+        self.fingerprints[config.id] = now
+        if self.resumed is not None and config.id in self.resumed.stored.fingerprints:
+            try:
+                self.resumed.check(config.id, now)
+            except ResumeRefused as error:
+                raise NotVerified(str(error)) from None
+        else:
+            self.store("fingerprint", scope=config.id, fingerprint=now.as_json())
+
+    def is_up(self, config: Config) -> bool:
+        """Whether the server of a config runs now; starts nothing."""
+        return self._open_pool().peek(config) is not None
 
     def _open_pool(self) -> ServerPool:
         if self._pool is None:
-            self._pool = ServerPool(
-                server_settings(self.settings, self.facts, self.run_dir), progress=self._progress
-            )
+            settings = server_settings(self.settings, self.facts, self.run_dir)
+            self._pool = ServerPool(settings, progress=self.progress)
             self._pool.wake_on_signals()
         return self._pool
 
@@ -194,12 +258,8 @@ class Run:
             )
         self._known_starts = len(starts)
 
-    def mismatches(self, server: Server) -> Sequence[Mismatch]:
-        """Knobs that are not in force as asked, by name and value."""
-        return server.mismatches()
-
     def async_client(self, server: Server) -> AsyncClient:
-        """The asynchronous client of a server, one per address."""
+        """The asynchronous client of a server, one per address, for the session's own loop."""
         if server.url not in self._clients:
             self._clients[server.url] = AsyncClient(server.url, api_key=self.settings.api_key)
         return self._clients[server.url]
@@ -216,339 +276,33 @@ class Run:
 
         return self._loop.run(run())
 
-    # Prompts.
-
     def maker(self, workload: str) -> PromptMaker:
-        """Makes prompts of one workload class for the target model."""
+        """Makes prompts of one workload class for the target model.
+
+        Raises:
+            NotVerified: the model's tokenizer is not on this host.
+        """
         if workload not in self._makers:
             if self.facts.target is None:
+                given = self.settings.model or "not given"
                 raise NotVerified(
-                    f"{BY_FIELD['model'].flag} {self.settings.model}: prompts of an exact length need the model's tokenizer.json, "
-                    "directory on this host. Give the path of a directory that holds tokenizer.json and config.json."
+                    f"prompts of an exact length need the model's tokenizer.json and config.json on this host "
+                    f"({BY_FIELD['model'].flag}: {given}). Give the directory that holds them: {BY_FIELD['model'].flag}=DIR"
                 )
-            thinking = {"on": True, "off": False, "default": None}[self.settings.thinking]
+            thinking = self.settings.enable_thinking
+            seed = self.settings.seed
             self._makers[workload] = PromptMaker(
-                self.facts.target, workload=workload, seed=self.settings.seed, thinking=thinking
+                self.facts.target, workload=workload, seed=seed, thinking=thinking
             )
         return self._makers[workload]
 
-    def exactness_prompts(self) -> list[Prompt]:
-        """Prompts of ragged lengths, short to 1024 tokens, some beyond: equal lengths hide a mix-up of rows."""
-        count = self.settings.exactness_prompts
-        maker = self.maker("code")
-        longest = min(1024, max(self.settings.context))
-        shortest = min(longest, maker.minimum + 8)
-        prompts = []
-        for index in range(count):
-            # Geometric steps: half of the prompts are short and cheap, and no two have the same length.
-            length = round(shortest * (longest / shortest) ** (index / max(1, count - 1))) + index % 3
-            made = maker.make(length, index, purpose="exactness")
-            prompts.append(Prompt(tag=made.tag, ids=made.ids))
-        return prompts
-
-    @property
-    def exactness_concurrency(self) -> int:
-        """Requests in flight in the concurrent half of verification."""
-        return min(32, max(self.settings.concurrency), self.settings.exactness_prompts)
-
-    # The baseline.
-
-    def baseline_first(self) -> None:
-        """Fetch all that the plan needs of the baseline: answers, noise floor, the cells that speedups are relative to."""
-        if isinstance(self._baseline, Infrastructure):
-            raise self._baseline
-        fresh = self._baseline is None
-        _ = self.baseline
-        if fresh:
-            for key in sorted(self.plan.cells):
-                self.measure(BASELINE, key)
-            if self.plan.problems:
-                self.solver.solve(BASELINE, self.plan.problems)
-
-    @property
-    def baseline(self) -> Baseline:
-        """Answers and noise floor of the non-speculative server; made on first use."""
-        if self._baseline is None:
-            try:
-                self._baseline = self._record_baseline()
-            except Infrastructure as error:
-                self._baseline = error
-        if isinstance(self._baseline, Infrastructure):
-            raise self._baseline
-        return self._baseline
-
-    def _record_baseline(self) -> Baseline:
-        server = self._get(BASELINE, None)
-        client = self.async_client(server)
-        concurrency = self.exactness_concurrency
-        conditions = sorted(
-            {1, concurrency, min(self.settings.exactness_prompts, 64, concurrency * self._widest())}
-        )
-        prompts = self.exactness_prompts()
-        widths = ", ".join(map(str, conditions))
-        self._progress(f"baseline: answers and noise floor of {len(prompts)} prompts at concurrency {widths}")
-        output = self.settings.exactness_output
-        answers, floor = self.await_(
-            measure_floor(client, prompts, output=output, concurrencies=conditions, ignore_eos=True)
-        )
-        return Baseline(answers, floor)
-
-    def _widest(self) -> int:
-        size = self.facts.block_size or 16
-        return max((verify_width(config, size) for config in self.configs), default=1)
-
-    # Verification.
-
     def verify(self, config: Config) -> Verdict:
-        """The verdict on a config, made once.
-
-        Raises:
-            Infrastructure: it could not be judged.
-        """
-        known = self._verdicts.get(config)
-        if known is None:
-            try:
-                known = self._verify(config)
-            except Infrastructure as error:
-                known = error
-            self._verdicts[config] = known
-        if isinstance(known, Infrastructure):
-            raise known
-        if known.kind == "unknown":
-            raise NotVerified(f"{config.id}: unknown, which is no pass: {'; '.join(known.reasons)}")
-        return known
-
-    def _verify(self, config: Config) -> Verdict:
-        baseline = self.baseline
-        server = self._get(config, None)
-        prompts = self.exactness_prompts()
-        output = self.settings.exactness_output
-        concurrency = self.exactness_concurrency
-        self._progress(
-            f"{config.id}: verifying {len(prompts)} answers, serial and at concurrency {concurrency}"
-        )
-        client = self.async_client(server)
-        judged: list[JudgedAnswer] = []
-        level: Level = "full" if self._baseline_is_up() else "first-divergence"
-        for width, asked in ((1, prompts[::2]), (concurrency, prompts)):
-            # Answers go on past their end: a model that answers in 25 tokens would leave most of a fault unseen.
-            records = self.await_(collect(client, asked, output=output, concurrency=width, ignore_eos=True))
-            self._keep_answers(config, asked, records)
-            if level == "full":
-                scorer = self.async_client(self._get(BASELINE, None))
-                judged += self.await_(
-                    teacher_force(scorer, asked, records, baseline=baseline.answers, concurrency=concurrency)
-                )
-            else:
-                judged += first_divergence(asked, records, baseline.answers)
-        verdict = judge(judged, baseline.floor, self._rule(), config=config.id, level=level)
-        return self._note_verdict(config, verdict)
-
-    def _note_verdict(self, config: Config, verdict: Verdict) -> Verdict:
-        self.results.verdicts.setdefault(config.id, []).append(verdict)
-        self.store("verdict", verdict=verdict.as_json())
-        self._progress(f"{config.id}: {verdict.summary()}")
-        self._on_verified(config, verdict)
-        return verdict
-
-    def _keep_answers(self, config: Config, prompts: Sequence[Prompt], records: dict[str, Record]) -> None:
-        """Keep answers for the report of a corruption, and for level full where the baseline is not up now."""
-        self._answers.setdefault(config, []).append((tuple(prompts), records))
-
-    def contract(self, config: Config, clause: Clause) -> tuple[Evidence, Verdict | None]:
-        """Carry out one clause of the contract on a config; the verdict is on the answers that it produced.
-
-        Judged at level full where the baseline is up, else at level self; level full then comes with `rescore`.
-
-        Raises:
-            Infrastructure: it could not be carried out.
-        """
-        baseline = self.baseline
-        server = self._get(config, None)
-        client = self.async_client(server)
-        evidence = self.await_(clause.procedure(self._subject(config, server)))
-        scorer = self.async_client(self._get(BASELINE, None)) if self._baseline_is_up() else None
-        self._keep_answers(config, evidence.prompts, evidence.records)
-        judging = judge_evidence(
-            evidence, baseline.floor, self._rule(), config=config.id, baseline=scorer, itself=client
-        )
-        try:
-            verdict = self.await_(judging)
-        except SelfLevelUnavailable as error:
-            self._progress(f"{config.id}, {clause.name}: judged at the end: {error}")
-            return evidence, None
-        if verdict is not None and not verdict.passed:
-            self.results.verdicts.setdefault(config.id, []).append(verdict)
-            self.store("verdict", verdict=verdict.as_json(), clause=clause.name)
-        return evidence, verdict
-
-    def _subject(self, config: Config, server: Server) -> Subject:
-        info = server.info
-        return Subject(
-            client=self.async_client(server),
-            prompts=tuple(self.exactness_prompts()),
-            decode=self.maker("code").decode_plain,
-            output=self.settings.exactness_output,
-            long_output=2048 if self.settings.server != "reference" else 512,
-            eos=self.facts.eos,
-            vocab_size=self.facts.vocab_size,
-            block_size=(config.block_size or self.facts.block_size) if config.speculative else None,
-            window=config.window,
-            page_size=_whole(info.get("page_size")),
-            chunked_prefill=_whole(info.get("chunked_prefill_size")),
-            context_length=_whole(info.get("context_length")) or self.facts.max_positions,
-            seed=self.settings.seed,
-        )
-
-    def rescore(self, config: Config) -> Verdict:
-        """Level full for everything that a config has answered; starts the baseline once more where it had to go.
-
-        Raises:
-            Infrastructure: there is nothing to judge, or no baseline to judge it.
-        """
-        known = self.results.verdict(config.id)
-        if known is not None and (known.level == "full" or not known.passed):
-            return known
-        kept = self._answers.get(config, [])
-        if not kept:
-            raise NotVerified(f"{config.id}: nothing was recorded that level full could judge")
-        baseline = self.baseline
-        scorer = self.async_client(self._get(BASELINE, None if self._baseline_is_up() else "rescore"))
-        judged: list[JudgedAnswer] = []
-        for prompts, records in kept:
-            judged += self.await_(
-                teacher_force(
-                    scorer,
-                    prompts,
-                    records,
-                    baseline=baseline.answers,
-                    concurrency=self.exactness_concurrency,
-                )
-            )
-        verdict = judge(judged, baseline.floor, self._rule(), config=config.id, level="full")
-        return self._note_verdict(config, verdict)
-
-    def explain(self, config: Config, verdict: Verdict) -> str:
-        """The report of a verdict that did not pass: the worst tokens in their text, and how to see them again."""
-        prompts: dict[str, Prompt] = {}
-        shown: dict[str, Record] = {}
-        for worst in verdict.worst:
-            for asked, records in self._answers.get(config, []):
-                record = records.get(worst.tag)
-                emitted = () if record is None else record.output_ids
-                at = worst.position
-                if record is not None and at < len(emitted) and emitted[at] == worst.score.token_id:
-                    shown[worst.tag] = record
-                    prompts[worst.tag] = next(prompt for prompt in asked if prompt.tag == worst.tag)
-        return corruption_report(verdict, prompts, shown, decode=self.maker("code").decode)
-
-    def _baseline_is_up(self) -> bool:
-        return self._open_pool().peek(BASELINE) is not None
-
-    def _rule(self) -> Rule:
-        gap_min = self.settings.gap_min
-        if gap_min is None:
-            gap_min = 1e-3 if self._float32() else 1.0
-        return Rule(
-            gap_factor=self.settings.gap_factor,
-            gap_min=gap_min,
-            share_factor=self.settings.share_factor,
-            share_margin=self.settings.share_margin,
-            # The design rate is a session's: every config that is judged takes its part of it.
-            alpha=self.settings.alpha / max(1, len(self.configs)),
-        )
-
-    def _float32(self) -> bool:
-        info = self._get(BASELINE, None).info if self._baseline_is_up() else {}
-        return info.get("dtype") == "float32"
-
-    # Speed.
+        """The verdict on a config, made once. Raises Infrastructure."""
+        return self.verifier.verify(config)
 
     def measure(self, config: Config, key: CellKey) -> CellFigures:
-        """The figures of one cell, measured once.
-
-        Raises:
-            Infrastructure: it could not be measured.
-        """
-        known = self.results.cells.get((config.id, key))
-        if known is not None:
-            return known
-        server = self._get(config, None)
-        self._refuse_infeasible(server, key)
-        try:
-            rounds = self._rounds(server, config, key)
-        except UnnaturalAnswers:
-            if config.speculative or (key.workload, key.context) in self._indices:
-                raise
-            self._choose_prompts(server, key)
-            rounds = self._rounds(server, config, key)
-        server.check_alive()
-        figures = CellFigures(config=config.id, key=key, rounds=rounds)
-        self.results.cells[(config.id, key)] = figures
-        self._on_measured(config, figures)
-        return figures
-
-    def _rounds(self, server: Server, config: Config, key: CellKey) -> tuple[Round, ...]:
-        settings = self.settings
-        rule = SamplingRule(
-            precision=settings.precision,
-            min_rounds=min(settings.min_rounds, settings.rounds),
-            max_rounds=settings.rounds,
-        )
-        return self.await_(
-            measure_rounds(
-                self.async_client(server),
-                self.maker(key.workload),
-                key,
-                self._spec(key),
-                rule,
-                config=config.id,
-                eos=self.facts.eos,
-                indices=self._indices.get((key.workload, key.context)),
-                keep=lambda one: self.store("round", round=one.as_json()),
-                deadline_s=settings.request_timeout,
-            )
-        )
-
-    def _spec(self, key: CellKey) -> CellSpec:
-        return CellSpec(
-            context=key.context,
-            concurrency=key.concurrency,
-            output=self.settings.output,
-            temperature=key.temperature,
-            turnovers=self.settings.turnovers,
-            seed=self.settings.seed,
-        )
-
-    def _refuse_infeasible(self, server: Server, key: CellKey) -> None:
-        reason = infeasible(
-            concurrency=key.concurrency,
-            context=key.context,
-            output=longest_output(self.settings.output),
-            max_total_tokens=_whole(server.info.get("max_total_num_tokens")),
-            max_request_tokens=_whole(server.info.get("max_req_input_len")),
-        )
-        if reason is not None:
-            raise Infeasible(f"{key.id}: {reason}")
-
-    def _choose_prompts(self, server: Server, key: CellKey) -> None:
-        """Choose prompts whose natural answer on the baseline is long enough, for every config."""
-        self._progress(f"baseline: choosing prompts of {key.context} tokens with long natural answers")
-        maker = self.maker(key.workload)
-        chosen = self.await_(
-            natural_prompts(
-                self.async_client(server),
-                lambda index: maker.make(key.context, index),
-                max(self.settings.concurrency) * (self.settings.turnovers + 1),
-                output=longest_output(self.settings.output),
-                concurrency=max(self.settings.concurrency),
-                deadline_s=self.settings.request_timeout,
-            )
-        )
-        numbers = {maker.make(key.context, index).tag: index for index in range(4 * len(chosen))}
-        self._indices[(key.workload, key.context)] = tuple(numbers[prompt.tag] for prompt in chosen)
-
-    # The coding eval.
+        """The figures of one cell, measured once. Raises Infrastructure or Infeasible."""
+        return self.speed.measure(config, key)
 
     def pair(self, config: Config, problem: Problem) -> Pair:
         """Both answers to a problem; all problems of the plan are asked at once, the first time. Raises Infrastructure."""
@@ -567,10 +321,10 @@ class Run:
         """Answers and grades coding problems; made on first use."""
         if self._solver is None:
             self._solver = Solver(
-                self,
+                CodingAnswers(self),
                 sandbox=self.settings.sandbox,
                 gate=self._gate,
-                progress=self._progress,
+                progress=self.progress,
                 on_summary=self._keep_summary,
             )
         return self._solver
@@ -579,56 +333,24 @@ class Run:
         self.results.coding[summary.config] = summary
         self.store("coding", coding=summary.as_json())
 
-    def chat_ids(self, question: str) -> tuple[int, ...]:
-        """The token ids of a chat prompt with this question, thinking as the options say."""
-        return self.maker("code").chat_ids(question)
-
-    def opens_thinking(self, question: str) -> bool:
-        """Whether the chat prompt of this question ends inside a thinking section."""
-        return self.maker("code").opens_thinking(question)
-
-    def answer(self, config: Config, prompts: Sequence[Prompt]) -> dict[str, Record]:
-        """Greedy answers of a config to coding problems; the baseline's are kept with their logprobs."""
-        client = self.async_client(self._get(config, None))
-        output, concurrency = self.settings.coding_output, self.settings.coding_concurrency
-        if config != BASELINE:
-            return self.await_(collect(client, prompts, output=output, concurrency=concurrency))
-        self._coding_baseline = self.await_(
-            record_baseline(client, prompts, output=output, concurrency=concurrency)
-        )
-        return dict(self._coding_baseline.records)
-
-    def judge_answers(
-        self, config: Config, prompts: Sequence[Prompt], records: dict[str, Record]
-    ) -> dict[str, Verdict]:
-        """The verdict on each answer of a config, judged alone; false alarms are bounded over all of them together."""
-        floor = self.baseline.floor
-        recorded = self._coding_baseline
-        if recorded is None:
-            raise NotVerified(
-                f"{config.id}: the baseline was not asked for its answers to the coding problems"
-            )
-        if self._baseline_is_up():
-            level: Level = "full"
-            scorer = self.async_client(self._get(BASELINE, None))
-            concurrency = self.settings.coding_concurrency
-            judged = self.await_(
-                teacher_force(scorer, prompts, records, baseline=recorded, concurrency=concurrency)
-            )
-        else:
-            level = "first-divergence"
-            judged = first_divergence(prompts, records, recorded)
-        rule = self._rule()
-        rule = replace(rule, alpha=rule.alpha / max(1, len(prompts)))
-        return {one.tag: judge([one], floor, rule, config=config.id, level=level) for one in judged}
-
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""
         if self._pool is not None:
             self._pool.alarm()
 
+    def conclude(self) -> None:
+        """Write what was recorded as expected figures, and collect the last warnings for the report. May be called twice."""
+        if self._concluded:
+            return
+        self._concluded = True
+        widths = self.settings.concurrency
+        self.gating.close(
+            tuple(CellKey(context, width) for context in self.settings.context for width in widths)
+        )
+
     def close(self) -> None:
         """Stop the servers, then the loop. May be called twice, also by a signal handler's way out."""
+        self.conclude()
         if self._solver is not None:
             self._solver.close()
         if self._pool is not None:

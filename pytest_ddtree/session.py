@@ -15,12 +15,15 @@ from pytest_ddtree.plan import Plan
 
 if TYPE_CHECKING:
     from pytest_ddtree.coding.problems import Problem
+    from pytest_ddtree.results.gatekeeper import GatePolicy
     from pytest_ddtree.run import Run
 
 SETTINGS = pytest.StashKey[options.Settings]()
-RUN = pytest.StashKey["Run"]()
+RUN: pytest.StashKey[Run] = pytest.StashKey()
 PLAN = pytest.StashKey[Plan]()
-PROBLEMS = pytest.StashKey["tuple[Problem, ...]"]()
+POLICY: pytest.StashKey[GatePolicy] = pytest.StashKey()
+PROBLEMS: pytest.StashKey[tuple[Problem, ...]] = pytest.StashKey()
+INTERRUPTED = pytest.StashKey[int]()
 GRID = pytest.StashKey[tuple[grids.Config, ...]]()
 
 
@@ -38,6 +41,7 @@ def run_of(config: pytest.Config) -> Run:
             settings_of(config),
             grid_of(config),
             config.stash.get(PLAN, Plan()),
+            config.stash.get(POLICY, None),
             progress=_progress(config),
             on_verified=lambda of, verdict: config.hook.pytest_ddtree_verified(config=of, verdict=verdict),
             on_measured=lambda of, figures: config.hook.pytest_ddtree_measured(config=of, figures=figures),
@@ -48,14 +52,26 @@ def run_of(config: pytest.Config) -> Run:
     return config.stash[RUN]
 
 
+def leave(config: pytest.Config) -> None:
+    """End the session if a signal asked for it.
+
+    Raised inside the signal handler, the exception is lost when the signal comes while a finalizer or a callback runs; so the plugin
+    asks again before the next test, and sets the exit code at the end.
+    """
+    code = config.stash.get(INTERRUPTED, None)
+    if code is not None:
+        pytest.exit("SIGTERM received: servers are being stopped", returncode=code)
+
+
 def _on_sigterm(config: pytest.Config, run: Run) -> None:
     """A cancelled CI job sends SIGTERM, which would end pytest without tearing fixtures down and leave the server on the GPU."""
     if threading.current_thread() is not threading.main_thread():
         return
 
     def stop(number: int, frame: object) -> None:
+        config.stash[INTERRUPTED] = 128 + number
         run.alarm()
-        pytest.exit("SIGTERM received: servers are being stopped", returncode=128 + number)
+        leave(config)
 
     before = signal.signal(signal.SIGTERM, stop)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.coding import extract
@@ -14,9 +15,15 @@ from pytest_ddtree.coding.problems import Problem
 from pytest_ddtree.coding.sandbox import Limits, Sandbox
 from pytest_ddtree.coding.stats import Gate
 from pytest_ddtree.errors import Infrastructure
-from pytest_ddtree.exactness.prompts import Prompt
-from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.exactness.baseline import record_baseline
+from pytest_ddtree.exactness.levels import AnswerFailed, collect, first_divergence, teacher_force
+from pytest_ddtree.exactness.prompts import BaselineAnswers, Prompt
+from pytest_ddtree.exactness.rule import judge
+from pytest_ddtree.exactness.verdict import Level, Verdict
 from pytest_ddtree.grid import BASELINE, Config
+
+if TYPE_CHECKING:
+    from pytest_ddtree.run import Run
 
 
 class Answers(Protocol):
@@ -160,3 +167,60 @@ def solved(problem: Problem, record: Record, sandbox: Sandbox, *, thinking_open:
     )
     outcome = grade(problem, extraction, sandbox)
     return Solved(problem=problem.task_id, record=record, extraction=extraction, outcome=outcome)
+
+
+class CodingAnswers:
+    """The session's side of the eval: prompts, answers, and the verdict on each answer."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._recorded: BaselineAnswers | None = None
+
+    def chat_ids(self, question: str) -> tuple[int, ...]:
+        """The token ids of a chat prompt with this question, thinking as the options say."""
+        return self._run.maker("code").chat_ids(question)
+
+    def opens_thinking(self, question: str) -> bool:
+        """Whether the chat prompt of this question ends inside a thinking section."""
+        return self._run.maker("code").opens_thinking(question)
+
+    def answer(self, config: Config, prompts: Sequence[Prompt]) -> dict[str, Record]:
+        """Greedy answers of a config; the baseline's are kept with their logprobs."""
+        run = self._run
+        client = run.async_client(run.get(config))
+        output, concurrency = run.settings.coding_output, run.settings.coding_concurrency
+        if config != BASELINE:
+            try:
+                return run.await_(collect(client, prompts, output=output, concurrency=concurrency))
+            except AnswerFailed as error:
+                raise run.fault(config, error.record) or error from None
+        self._recorded = run.await_(record_baseline(client, prompts, output=output, concurrency=concurrency))
+        return dict(self._recorded.records)
+
+    def judge_answers(
+        self, config: Config, prompts: Sequence[Prompt], records: dict[str, Record]
+    ) -> dict[str, Verdict]:
+        """The verdict on each answer, judged alone; false alarms are bounded over all of them together.
+
+        Raises:
+            NotSolved: the baseline was not asked for its own answers.
+        """
+        run = self._run
+        if self._recorded is None:
+            raise NotSolved(f"{config.id}: the baseline was not asked for its answers to the coding problems")
+        floor, rule = run.verifier.floor_and_rule()
+        level: Level = "first-divergence"
+        if run.is_up(BASELINE):
+            level = "full"
+            scoring = teacher_force(
+                run.async_client(run.get(BASELINE)),
+                prompts,
+                records,
+                baseline=self._recorded,
+                concurrency=run.settings.coding_concurrency,
+            )
+            judged = run.await_(scoring)
+        else:
+            judged = first_divergence(prompts, records, self._recorded)
+        rule = replace(rule, alpha=rule.alpha / max(1, len(prompts)))
+        return {one.tag: judge([one], floor, rule, config=config.id, level=level) for one in judged}

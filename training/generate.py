@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.batches import Corpus, crop, pad_prompts, random_prompt
+from training.batches import Corpus, crop, pad_prompts, random_prompt, training_rows
 from training.modeling import Target
 
 BUCKET = 128
@@ -164,3 +164,11 @@ def generate(target: Target, corpus: Corpus, *, rows: int, total: int, longest: 
     if not kept:
         return None
     return GeneratedText(*(torch.cat([getattr(k, name) for k in kept]) for name in ("ids", "start", "greedy")))
+
+
+def corpus_text(corpus: Corpus, rows: int, length: int, device: torch.device) -> GeneratedText:
+    """Long rows of the training text itself in place of generated text: writing thousands of positions one by
+    one takes too long, and the target knows its conversations by heart, so they are what it would write."""
+    ids = torch.from_numpy(training_rows(corpus, rows, length, np.random.default_rng(43)).astype(np.int16))
+    start = torch.full((rows,), length // 8)
+    return GeneratedText(ids.to(device), start.to(device), torch.ones(ids.shape, dtype=torch.bool, device=device))

@@ -18,7 +18,7 @@ import torch
 from training.batches import load_corpus
 from training.evaluate import evaluate
 from training.export import load_drafter, load_target, save_drafter, save_target
-from training.generate import GeneratedText, generate
+from training.generate import GeneratedText, corpus_text, generate
 from training.modeling import DraftConfig, Drafter, ModelConfig, Target, round_to_bf16
 from training.train_drafter import DraftPlan, train_drafters
 from training.train_target import Phase, TargetPlan, train_target
@@ -49,6 +49,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--generate-seconds", type=float, default=60)
     parser.add_argument("--generate-rounds", type=int, default=5)
     parser.add_argument("--long-seconds", type=float, default=16)
+    parser.add_argument("--long-corpus", type=int, default=0, metavar="LENGTH",
+                        help="long rows for the drafter come from the corpus and have this length, none is generated")
+    parser.add_argument("--long-share", type=float, default=0.08, help="part of the drafter's steps on long rows")
+    parser.add_argument("--drafter-rate", type=float, default=0.02, help="peak rate for the drafter's matrices")
     parser.add_argument("--drafter-seconds", type=float, default=240)
     parser.add_argument("--drafter-steps", type=int, default=20000)
     parser.add_argument("--drafter-layers", type=int, nargs="+", default=[3])
@@ -71,7 +75,8 @@ def main() -> None:
 
     config = ModelConfig(dropout=args.dropout)
     plan = TargetPlan(seconds=args.target_seconds, steps=args.target_steps)
-    drafting = DraftPlan(seconds=args.drafter_seconds, steps=args.drafter_steps)
+    drafting = DraftPlan(seconds=args.drafter_seconds, steps=args.drafter_steps, long_share=args.long_share,
+                         matrix_lr=args.drafter_rate, other_lr=args.drafter_rate * 0.15)
     sizes = {"rows": 4096, "total": 896, "longest": 256}
     long_sizes = {"rows": 512, "total": 2304, "longest": 1800, "shortest": 900}
     if args.tiny:
@@ -103,7 +108,10 @@ def main() -> None:
         return made
 
     short = text(sizes, args.generate_seconds, args.generate_rounds, 41)
-    long = text(long_sizes, args.long_seconds, 1, 42)
+    if args.long_corpus:
+        long: GeneratedText | None = corpus_text(corpus, 8 if args.tiny else 800, args.long_corpus, target.cos.device)
+    else:
+        long = text(long_sizes, args.long_seconds, 1, 42)
     if short is None:
         log("too little time to generate text: stopping")
         sys.exit(1)

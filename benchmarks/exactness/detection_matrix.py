@@ -104,7 +104,7 @@ MATRIX: dict[str, Planted] = {
     "usage_off_by_one": _at("usage-and-finish"),
     "window_ignored": _at("window", window=32),
     "window_off_by_page": _at("window", window=512),
-    "wrong_features": _at("relations"),
+    "wrong_features": _at("drafts-from-generated"),
     "wrong_kv_slot": _at("concurrent-8", plant="wrong_kv_slot:8"),
 }
 """`slower` belongs to the speed gate; `rounding_noise` is no fault and is what `healthy` runs half of the
@@ -140,10 +140,10 @@ async def caught_by(test: str, under: Subject, bench: Bench, planted: Planted) -
 async def _relations(test: str, under: Subject, bench: Bench, planted: Planted) -> str | None:
     tree = Config("tree", planted.budget, 4, planted.window)
     if test == "relations":
-        asked = under.prompts
+        asked = make_prompts(under.seed, 24)
         other, config = bench.chain, Config("chain")
-        seen = await collect(under.client, asked, output=96, concurrency=4, ignore_eos=True)
-        known = await collect(other, asked, output=96, concurrency=4, ignore_eos=True)
+        seen = await collect(under.client, asked, output=128, concurrency=8, ignore_eos=True)
+        known = await collect(other, asked, output=128, concurrency=8, ignore_eos=True)
         found = relations([acceptance(tree, seen), acceptance(config, known)], block_size=8)
     else:
         assert planted.window is not None

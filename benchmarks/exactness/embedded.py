@@ -30,10 +30,12 @@ def server(*arguments: str) -> Iterator[str]:
     """An embedded server with these arguments, as its URL; stopped at the end."""
     command = [sys.executable, "-m", "pytest_ddtree.reference", "--port", "0", "--enable-metrics", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    output = process.stdout
+    rest = threading.Thread(target=lambda: [None for _ in output], daemon=True)
     try:
-        assert process.stdout is not None
         url, log = "", []
-        for line in process.stdout:
+        for line in output:
             log.append(line)
             found = re.search(r"running on (http://\S+)", line)
             url = found[1] if found else url
@@ -41,7 +43,7 @@ def server(*arguments: str) -> Iterator[str]:
                 break
         else:
             raise StartFailed("".join(log[-20:]))
-        threading.Thread(target=lambda: [None for _ in process.stdout or ()], daemon=True).start()
+        rest.start()
         yield url
     finally:
         process.terminate()
@@ -50,6 +52,9 @@ def server(*arguments: str) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if rest.ident is not None:
+            rest.join()
+        output.close()
 
 
 def tree_arguments(*, budget: int = 8, topk: int = 4, window: int | None = None) -> list[str]:
@@ -102,5 +107,6 @@ def subject(
         "context_length": 16384,
         "deadline_s": 30.0,
         "long_output": 640,
+        "float32": info.get("numerics", "f32") == "f32",
     }
     return Subject(**(values | changes))  # type: ignore[arg-type]

@@ -116,8 +116,8 @@ def session(
         if before.starts > 1 and together is not None and together.outcome == "undecided":
             more = set(range(CELLS))
         look = design.next_look(look) if more else None
-        for cell in more if look is not None else ():
-            taken[cell] = look
+        if look is not None:
+            taken.update(dict.fromkeys(more, look))
     rounds = sum(taken.values()) / CELLS
     return Found(frozenset(blamed), together is not None and together.outcome == "regressed", rounds)
 
@@ -169,7 +169,7 @@ def across(generator: np.random.Generator, world: World, lost: tuple[float, ...]
 
 
 def share(flags: list[bool]) -> str:
-    """A rate with the upper end of its exact 95 % interval where it is 0."""
+    """A rate, or how many of how many where it is 0."""
     n, hits = len(flags), sum(flags)
     return f"{hits / n:7.2%}" if hits else f"0 of {n}"
 

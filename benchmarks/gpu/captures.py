@@ -91,7 +91,6 @@ def requests(
             "/generate",
             {"input_ids": list(ids), "sampling_params": {"temperature": -1, "max_new_tokens": 4}},
         ),
-        "error.vocabulary.json": ("POST", "/generate", {"input_ids": [9_999_999], "sampling_params": greedy}),
         "error.empty.json": ("POST", "/generate", {"input_ids": [], "sampling_params": greedy}),
         "error.chat_without_messages.json": ("POST", "/v1/chat/completions", {"model": "m", "max_tokens": 4}),
         "error.no_such_path.json": ("GET", "/no_such_path", None),

@@ -177,7 +177,10 @@ async def judged(
                 "verdict": verdict.as_json(),
                 "summary": verdict.summary(),
                 "accept_length": accept(records),
-                "gaps_by_prompt": {answer.tag: answer.off for answer in answers if answer.off},
+                "off_by_prompt": {answer.tag: answer.off for answer in answers if answer.off},
+                "steps_by_prompt": {
+                    tag: [record.completion_tokens, record.verify_steps] for tag, record in records.items()
+                },
             }
     return found
 

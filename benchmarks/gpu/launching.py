@@ -14,12 +14,18 @@ from pathlib import Path
 
 import httpx
 
+HIGHEST_PORT = 55_535
+"""Some SGLang builds derive a second port, 10000 above the first, and refuse to start where there is none."""
+
 
 def free_port() -> int:
-    """A port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listened on a moment ago, at most `HIGHEST_PORT`."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port <= HIGHEST_PORT:
+            return port
 
 
 @dataclass(slots=True, kw_only=True)

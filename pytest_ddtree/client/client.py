@@ -20,6 +20,7 @@ from pytest_ddtree.client.prometheus import Sample, parse_metrics
 from pytest_ddtree.client.records import Record, Request, Sampling, TokenScore
 from pytest_ddtree.client.scores import input_logprob_fields, input_scores, output_scores, refusal
 from pytest_ddtree.client.transport import Reader, StreamTransport
+from pytest_ddtree.client.unread import Unread
 
 Api = Literal["generate", "completions", "chat"]
 """SGLang's own endpoint, or one of OpenAI's."""
@@ -95,14 +96,16 @@ class AsyncClient:
         Raises ValueError for a request that the endpoint does not take, ControlError when the server must be
         asked for its model first and does not say.
         """
+        return (await self.ask(request, stream=stream, deadline_s=deadline_s)).record()
+
+    async def ask(self, request: Request, *, stream: bool = True, deadline_s: float | None = None) -> Unread:
+        """`generate` without decoding: for loads, in which decoding one answer would delay the others."""
         if self.api == "generate":
             body = generate.request_body(request, stream=stream)
-            return generate.decode(
-                request, await self._exchange(generate.PATH, body, deadline_s), stream=stream
-            )
+            return Unread(request, await self._exchange(generate.PATH, body, deadline_s), stream)
         body = openai.request_body(request, self.api, model=await self.model_name(), stream=stream)
-        return openai.decode(
-            request, await self._exchange(openai.PATHS[self.api], body, deadline_s), stream=stream
+        return Unread(
+            request, await self._exchange(openai.PATHS[self.api], body, deadline_s), stream, openai=True
         )
 
     async def model_name(self) -> str:

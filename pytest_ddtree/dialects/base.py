@@ -13,6 +13,7 @@ from pytest_ddtree.dialects.effective import UNKNOWN, EffectiveConfig, Value, fr
 from pytest_ddtree.grid import Config, verify_width
 
 BaselineKind = Literal["matched", "best"]
+Refusal = Literal["return_logprob", "grammar", "hidden_states"]
 
 DEFAULT_BLOCK_SIZE = 16
 """What SGLang assumes where neither a flag nor the draft checkpoint says."""
@@ -101,9 +102,18 @@ class Dialect(ABC):
         del server_info
         return False
 
-    def returns_input_logprobs(self, config: Config) -> bool:
+    def refuses(self, config: Config, build: Build | None = None) -> frozenset[Refusal]:
+        """Kinds of requests that a server of this config answers with HTTP 400, as far as the build's flags tell."""
+        del build
+        return (
+            frozenset()
+            if config.kind == "baseline"
+            else frozenset({"return_logprob", "grammar", "hidden_states"})
+        )
+
+    def returns_input_logprobs(self, config: Config, build: Build | None = None) -> bool:
         """Whether a server of this config answers `return_logprob`; tree servers never do."""
-        return config.kind == "baseline"
+        return "return_logprob" not in self.refuses(config, build)
 
     def _own(self, config: Config, request: LaunchRequest) -> Sequence[str]:
         return request.spec_args if config.speculative else ()
@@ -175,3 +185,13 @@ def asked_by_flags(args: Sequence[str]) -> dict[str, Value]:
 def given(args: Sequence[str], *flags: str) -> bool:
     """Whether the user's arguments hold one of these flags, alone or as `--flag=value`."""
     return any(arg.partition("=")[0] in flags for arg in args)
+
+
+def value(args: Sequence[str], flag: str) -> str | None:
+    """What a flag has among the user's arguments, as `--flag v` or `--flag=v`; the last one counts, as argparse has it."""
+    found = None
+    for position, arg in enumerate(args):
+        name, sign, attached = arg.partition("=")
+        if name == flag:
+            found = attached if sign else next(iter(args[position + 1 : position + 2]), None)
+    return found

@@ -103,25 +103,18 @@ def _is_wide(config: Config, block_size: int | None) -> bool:
     return depth > 0 and (config.budget or 0) >= 2 * depth and (config.topk or 0) >= 2
 
 
-def _branches(tree: Acceptance, chain: Acceptance, *, size: int, alpha: float) -> Relation:
-    """Whether a wide tree does better than the chain on any prompt at all; else its branches are dead.
+def _branches(
+    tree: Acceptance, chain: Acceptance, *, size: int, alpha: float, least: float = 1.01
+) -> Relation:
+    """Whether a wide tree does better than the chain at all; else its branches are dead.
 
-    Says nothing where the chain leaves next to no room, or where few prompts are in common.
+    Broken when the gain is surely below 1 %. Says nothing where the chain leaves little room, or where few
+    prompts are in common.
     """
     ratio, low, high, prompts = log_ratio_interval(tree.counts, chain.counts, alpha=alpha)
-    common = [
-        tag
-        for tag in tree.counts
-        if tag in chain.counts and min(tree.counts[tag][1], chain.counts[tag][1]) > 0
-    ]
-    better = sum(
-        1
-        for tag in common
-        if tree.counts[tag][0] * chain.counts[tag][1] > chain.counts[tag][0] * tree.counts[tag][1]
-    )
-    kind: RelationKind = "holds" if better else "broken"
-    reason = "" if better else "(on no prompt)"
-    if prompts < MIN_PROMPTS or (not better and chain.accept_length > 0.6 * size):
+    kind: RelationKind = "broken" if high < least else "holds"
+    reason = "(no gain)" if high < least else ""
+    if prompts < MIN_PROMPTS or (kind == "broken" and chain.accept_length > 0.6 * size):
         kind, reason = "unknown", "(too few prompts, or no room above the chain)"
     return Relation(
         name="the branches of a wide tree accept what the chain does not",
@@ -214,7 +207,7 @@ def log_ratio_interval(
 
 
 def window_relations(
-    windowed: Acceptance, full: Acceptance, lengths: Mapping[str, int], *, output: int, alpha: float = 0.001
+    windowed: Acceptance, full: Acceptance, lengths: Mapping[str, int], *, output: int, alpha: float = 0.01
 ) -> tuple[Relation, ...]:
     """What a draft window must and must not change, on the same prompts with and without it.
 
@@ -232,7 +225,7 @@ def window_relations(
         {tag: windowed.counts[tag] for tag in windowed.counts if tag in fits}, full.counts, alpha=alpha
     )
     if prompts >= MIN_PROMPTS:
-        same = low <= 1.0 <= high or abs(ratio - 1.0) < 0.02
+        same = low <= 1.0 <= high or abs(ratio - 1.0) < 0.05
         name = "a window that holds the whole context changes nothing"
         found.append(_window(name, windowed, full, (ratio, low, high, prompts), same))
     ratio, low, high, prompts = log_ratio_interval(

@@ -24,7 +24,7 @@ from .workspace import Workspace
 
 GROUP_ROWS = 64
 """Requests with at most this many rows in a pass are handled in groups."""
-BLOCK_ROWS = 128
+BLOCK_ROWS = 64
 """Query rows of a prompt handled at once."""
 MINUS_INFINITY = np.float32(-np.inf)
 

@@ -40,15 +40,16 @@ class Drafter:
         self._norm = tensors["norm.weight"] * root
         order = pair_order(decoder.head_dim)
         columns: list[F32] = []
-        self._key_norms: list[F32] = []
+        key_norms: list[F32] = []
         for index in range(decoder.num_layers):
             prefix = f"layers.{index}.self_attn."
             key = tensors[f"{prefix}k_proj.weight"]
             key = key.reshape(decoder.num_kv_heads, decoder.head_dim, -1)[:, order].reshape(key.shape)
             columns += [key, tensors[f"{prefix}v_proj.weight"]]
             norms = qk_norm_weights(tensors[f"{prefix}q_norm.weight"], tensors[f"{prefix}k_norm.weight"], decoder)
-            self._key_norms.append(norms[decoder.num_heads :])
+            key_norms.append(norms[decoder.num_heads :])
         self._context = Linear(np.concatenate(columns).T, numerics)
+        self._key_norms = np.stack(key_norms)
         self._eps = decoder.rms_norm_eps * decoder.hidden_size
         self._head_eps = decoder.rms_norm_eps * decoder.head_dim
         self._work = Workspace()
@@ -68,17 +69,15 @@ class Drafter:
         self.numerics.round(mixed)
         flat = self._context(mixed, np.empty((rows, self._context.outputs), dtype=np.float32))
         projected = flat.reshape(rows, config.num_layers, 2, kv, dim)
-        turn = self._target.rotations[positions][:, None, :]
+        keys = projected[:, :, 0]
+        inverse_norm(keys, np.empty(keys.shape[:-1], dtype=np.float32), self._head_eps, keys)
+        np.multiply(keys, self._key_norms, out=keys)
+        pairs = keys.view(np.complex64)
+        np.multiply(pairs, self._target.rotations[positions][:, None, None, :], out=pairs)
+        self.numerics.round(keys)
         where = places(slots)
-        sums = np.empty((rows, kv), dtype=np.float32)
         for index in range(config.num_layers):
-            keys = projected[:, index, 0]
-            inverse_norm(keys, sums, self._head_eps, keys)
-            np.multiply(keys, self._key_norms[index], out=keys)
-            pairs = keys.view(np.complex64)
-            np.multiply(pairs, turn, out=pairs)
-            self.numerics.round(keys)
-            pool.write(index, where, keys, projected[:, index, 1])
+            pool.write(index, where, keys[:, index], projected[:, index, 1])
 
     def draft(
         self, last_tokens: I64, starts: I64, spans: Sequence[RowSpan], pool: KVPool, *, block_size: int

@@ -25,7 +25,9 @@ class LayerWeights:
     qk_norm: F32
     """[query heads + kv heads, head_dim]: norm weights, with sqrt(head_dim) and the attention scale."""
     o: Linear
-    gate_up: Linear
+    gate: Linear
+    up: Linear
+    """Both negated, see :func:`swiglu`."""
     down: Linear
 
 
@@ -51,12 +53,12 @@ def layer_weights(tensors: dict[str, F32], prefix: str, config: DecoderConfig, n
         ]
     ).T
     mlp_norm = (get("post_attention_layernorm") * root)[:, None]
-    gate_up = np.concatenate([get("mlp.gate_proj"), get("mlp.up_proj")]).T
     return LayerWeights(
         qkv=Linear(qkv * attn_norm, numerics),
         qk_norm=qk_norm_weights(get("self_attn.q_norm"), get("self_attn.k_norm"), config),
         o=Linear(get("self_attn.o_proj").T, numerics),
-        gate_up=Linear(-(gate_up * mlp_norm), numerics),
+        gate=Linear(-(get("mlp.gate_proj").T * mlp_norm), numerics),
+        up=Linear(-(get("mlp.up_proj").T * mlp_norm), numerics),
         down=Linear(get("mlp.down_proj").T, numerics),
     )
 
@@ -81,11 +83,9 @@ def inverse_norm(x: F32, sums: F32, eps_times_size: float, out: F32) -> None:
     np.divide(x, sums[..., None], out=out)
 
 
-def swiglu(gate_up: F32, inner: int) -> F32:
-    """silu(gate) * up from the negated pair [rows, 2 * inner]; works in place, returns the [rows, inner] view."""
-    gate, up = gate_up[:, :inner], gate_up[:, inner:]
+def swiglu(gate: F32, up: F32) -> F32:
+    """silu(gate) * up of the negated gate and up; works in place, returns ``up``."""
     np.multiply(up, gate, out=up)
     np.exp(gate, out=gate)
     np.add(gate, 1.0, out=gate)
-    np.divide(up, gate, out=up)
-    return up
+    return np.divide(up, gate, out=up)

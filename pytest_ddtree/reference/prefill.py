@@ -14,6 +14,7 @@ from .logprobs import ROWS_AT_ONCE, add_input, add_output, open_input
 from .model import Rows
 from .request import Request
 from .runtime import Runtime
+from .stops import Finish
 from .tree import causal_mask
 
 
@@ -66,6 +67,7 @@ def prefill(runtime: Runtime, pieces: Sequence[Piece]) -> None:
 def _first_tokens(runtime: Runtime, starting: Sequence[Request], logits: F32) -> None:
     for request, row in zip(starting, logits, strict=True):
         if request.params.max_new_tokens == 0:
+            request.finish = Finish("length")
             continue
         token = next_token(request, request.params, row, request.length)
         if request.logprobs is not None:

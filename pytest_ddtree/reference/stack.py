@@ -55,7 +55,7 @@ class DecoderStack:
         head_sums = work.share("head_sums", (rows, heads + kv))
         mixed = work.share("mixed", (rows, heads * dim))
         mixed_heads = mixed.reshape(rows, heads, dim)
-        gate_up = work.share("gate_up", (rows, 2 * inner))
+        gate, up = work.share("gate", (rows, inner)), work.share("up", (rows, inner))
         delta = work.share("delta", (rows, hidden))
         for index, layer in enumerate(self._layers):
             inverse_norm(x, sums, self._eps, normed)
@@ -80,8 +80,7 @@ class DecoderStack:
             inverse_norm(x, sums, self._eps, normed)
             if rnd is not None:
                 rnd(normed)
-            layer.gate_up(normed, gate_up)
-            activated = swiglu(gate_up, inner)
+            activated = swiglu(layer.gate(normed, gate), layer.up(normed, up))
             if rnd is not None:
                 rnd(activated)
             layer.down(activated, delta)

@@ -112,16 +112,18 @@ def candidates(logits: F32, topk: int) -> tuple[I64, F32]:
 
     logits: [..., vocab]; both results are [..., topk]. ``logits`` is overwritten.
     """
-    peak = logits.max(axis=-1, keepdims=True)
-    total = np.exp(logits - peak).sum(axis=-1, keepdims=True)
-    shift = peak + np.log(total)
-    ids = np.empty((*logits.shape[:-1], topk), dtype=np.int64)
-    values = np.empty((*logits.shape[:-1], topk), dtype=np.float32)
+    flat = logits.reshape(-1, logits.shape[-1])
+    rows = np.arange(len(flat))
+    ids = np.empty((len(flat), topk), dtype=np.int64)
+    values = np.empty((len(flat), topk), dtype=np.float32)
+    total = np.empty(len(flat), dtype=np.float32)
     for rank in range(topk):
-        best = logits.argmax(axis=-1)
-        ids[..., rank] = best
-        values[..., rank] = np.take_along_axis(logits, best[..., None], axis=-1)[..., 0]
-        if rank + 1 < topk:
-            np.put_along_axis(logits, best[..., None], -np.inf, axis=-1)
-    np.subtract(values, shift, out=values)
-    return ids, values
+        best = flat.argmax(axis=-1)
+        ids[:, rank] = best
+        values[:, rank] = flat[rows, best]
+        if rank == 0:
+            total = np.exp(flat - values[:, :1]).sum(axis=-1)
+        flat[rows, best] = -np.inf
+    values -= values[:, :1] + np.log(total)[:, None]
+    shape = (*logits.shape[:-1], topk)
+    return ids.reshape(shape), values.reshape(shape)

@@ -26,6 +26,9 @@ def lines(results: Results) -> list[str]:
     if results.starts:
         text.append("")
         text.extend(_starts(results))
+    if results.gates:
+        text.append("")
+        text.extend(_gates(results))
     text.extend(f"warning: {warning}" for warning in results.warnings)
     return text
 
@@ -50,7 +53,7 @@ def figure(interval: Interval, digits: int = 1) -> str:
     return f"{interval.value:.{digits}f}{spread}"
 
 
-def _milliseconds(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
     return "-" if math.isnan(seconds) else f"{seconds * 1e3:.1f}" if seconds < 0.1 else f"{seconds * 1e3:.0f}"
 
 
@@ -79,8 +82,8 @@ def _config_table(results: Results, config: str) -> list[str]:
                 str(key.context),
                 str(key.concurrency),
                 figure(figures.tok_s),
-                _speedup(results, config, key),
-                f"{_milliseconds(figures.ttft_s.p50)}/{_milliseconds(figures.ttft_s.p90)}",
+                speedup(results, config, key),
+                f"{milliseconds(figures.ttft_s.p50)}/{milliseconds(figures.ttft_s.p90)}",
                 f"{figures.time_per_token_s.p50 * 1e3:.2f}/{figures.time_per_token_s.p90 * 1e3:.2f}",
                 "-" if figures.accept_length is None else f"{figures.accept_length:.2f}",
                 str(figures.requests),
@@ -98,7 +101,7 @@ def _conditions(figures: CellFigures) -> str:
     return ", ".join(parts)
 
 
-def _speedup(results: Results, config: str, key: CellKey) -> str:
+def speedup(results: Results, config: str, key: CellKey) -> str:
     figures, base = results.figures(config, key), results.figures(BASELINE, key)
     if config == BASELINE or figures is None or base is None:
         return "-"
@@ -168,6 +171,15 @@ def _coding(results: Results) -> list[str]:
         text.append(f"{one.config}: {one.comparison}")
         text.append(f"{one.config}: outcomes (baseline/here): {states}")
     return text
+
+
+def _gates(results: Results) -> list[str]:
+    """Counts, and the sentence of every gate that is not fine."""
+    outcomes = [gate["outcome"] for gate in results.gates]
+    counts = ", ".join(
+        f"{outcomes.count(one)} {one}" for one in ("regressed", "undecided", "fine") if one in outcomes
+    )
+    return [f"gates: {counts}", *(gate["text"] for gate in results.gates if gate["outcome"] != "fine")]
 
 
 def _starts(results: Results) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from pytest_ddtree.grid import CellKey
@@ -149,6 +149,13 @@ class Gatekeeper:
         """Whether a cell is judged by itself."""
         return (config, key) in self.policy.headline
 
+    def _key(self, figures: CellFigures) -> Key:
+        chosen = figures.rounds[0].prompts
+        setting = self.setting
+        if chosen:
+            setting = replace(setting, workload=f"{setting.workload}-{chosen}")
+        return Key(setting, figures.config, figures.key.id)
+
     def _sort(self, outcome: str, text: str, failures: list[str], warnings: list[str]) -> None:
         if outcome == "regressed" or (outcome == "undecided" and self.policy.strict):
             failures.append(text)
@@ -158,7 +165,7 @@ class Gatekeeper:
     def _against_expected(self, figures: CellFigures, baseline: CellFigures | None) -> list[Gate]:
         if self.expected is None or self.policy.update == "all":
             return []
-        key = Key(self.setting, figures.config, figures.key.id)
+        key = self._key(figures)
         last = self.expected.last(key)
         if last is None:
             return []
@@ -213,7 +220,7 @@ class Gatekeeper:
 
     def _record_or_miss(self, figures: CellFigures, baseline: CellFigures | None) -> list[str]:
         assert self.expected is not None
-        key = Key(self.setting, figures.config, figures.key.id)
+        key = self._key(figures)
         if self.policy.update == "all" or (self.policy.update == "new" and self.expected.last(key) is None):
             sample = self._sample(figures, baseline)
             if self.policy.accept_drift is not None:

@@ -67,6 +67,8 @@ class Round:
     """Which start of the session's servers this was measured on; rounds of one start share its luck."""
     at: float | None = None
     """When the round ended, seconds since 1970."""
+    prompts: str = ""
+    """Digest of the numbers of the prompts where they were chosen for their answers; empty: the first ones in order."""
     again: int = 0
     """0 for the first measurement of this round; later ones, taken to see drift, are no part of the cell's figures."""
 
@@ -217,6 +219,8 @@ class Results:
     cells: dict[tuple[str, CellKey], CellFigures] = field(default_factory=dict)
     coding: dict[str, CodingSummary] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    gates: list[Mapping[str, Any]] = field(default_factory=list)
+    """What `Gate.as_json` gave, in the order in which cells were judged."""
 
     def verdict(self, config: str) -> Verdict | None:
         """The verdict that counts: corrupt or unknown at any level, else the last one."""

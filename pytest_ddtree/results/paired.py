@@ -100,3 +100,20 @@ def pooled_loss(cells: Iterable[Loss]) -> Loss | None:
         (part / total) ** 2 / cell.freedom for part, cell in zip(parts, known, strict=True)
     )
     return Loss(mean, math.sqrt(total), freedom, sum(cell.n for cell in known))
+
+
+QUIET = 0.01
+"""Blocks that disagree so much that chance would do it less often than this were measured on a machine that was not quiet."""
+
+
+def agree(blocks: Sequence[Loss]) -> bool:
+    """Whether blocks differ by no more than the noise of their own rounds explains (Cochran's Q); True for fewer than two."""
+    known = [block for block in blocks if not math.isinf(block.error)]
+    if len(known) < 2:
+        return True
+    if any(block.error == 0 for block in known):
+        return len({block.mean for block in known}) == 1
+    weights = [1 / block.error**2 for block in known]
+    centre = math.fsum(w * b.mean for w, b in zip(weights, known, strict=True)) / math.fsum(weights)
+    q = math.fsum(w * (b.mean - centre) ** 2 for w, b in zip(weights, known, strict=True))
+    return float(stats.chi2.sf(q, len(known) - 1)) >= QUIET

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,9 +36,14 @@ class StoredRun:
     rounds: list[Round] = field(default_factory=list)
     results: Results = field(default_factory=Results)
     mismatches: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    gates: list[Mapping[str, Any]] = field(default_factory=list)
+    prompts: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    """(workload, context) -> numbers of the prompts that were chosen because the first ones had no natural answers."""
     builds: dict[str, Results] = field(default_factory=dict)
     """In a comparison of builds: the results of each."""
+    judged: list[tuple[str, str, Verdict]] = field(default_factory=list)
+    """In a comparison of builds: (build, whose non-speculative answers it was judged against, verdict)."""
+    block_rounds: int | None = None
+    """In a comparison of builds: how many rounds of a cell one stay of a build measured."""
     torn: int = 0
     """Bytes of an unfinished last line, which were not read."""
 
@@ -160,9 +166,13 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         results.effective[str(record["config"])] = record["effective"]
     elif kind == "mismatches":
         run.mismatches[str(record["config"])] = tuple(map(str, record["mismatches"]))
+    elif kind == "prompts":
+        _choose(run, record, seen)
     elif kind == "verdict":
         verdict = verdict_from_json(record["verdict"])
         results.verdicts.setdefault(verdict.config, []).append(verdict)
+        if build is not None:
+            run.judged.append((str(build), str(record.get("against", build)), verdict))
     elif kind == "round":
         one = Round.from_json(record["round"])
         name = (one.build, one.config, one.key, one.number, one.again)
@@ -174,9 +184,25 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         summary = coding_from_json(record["coding"])
         results.coding[summary.config] = summary
     elif kind == "gate":
-        run.gates.append(record["gate"])
+        results.gates.append({**record["gate"], "text": str(record["gate"]["text"])})
+    elif kind == "ab":
+        run.block_rounds = int(record["rounds"])
     elif kind == "warning":
         results.warnings.append(str(record["text"]))
+
+
+def _choose(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> None:
+    """Other prompts were chosen: rounds with the ones before are no measurements of these cells."""
+    workload, context = str(record["workload"]), int(record["context_tokens"])
+    run.prompts[(workload, context)] = tuple(map(int, record["indices"]))
+    gone = [one for one in run.rounds if (one.key.workload, one.key.context) == (workload, context)]
+    run.rounds = [one for one in run.rounds if one not in gone]
+    seen.difference_update((one.build, one.config, one.key, one.number, one.again) for one in gone)
+
+
+def prompts_digest(indices: Iterable[int]) -> str:
+    """What `Round.prompts` holds for prompts of these numbers."""
+    return hashlib.sha256(",".join(map(str, indices)).encode()).hexdigest()[:8]
 
 
 def verdict_from_json(value: Mapping[str, Any]) -> Verdict:

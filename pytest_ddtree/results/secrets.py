@@ -86,3 +86,26 @@ def mask_values(value: Any) -> Any:
 def allowed_environment(environment: Mapping[str, str], names: Iterable[str] = ENVIRONMENT) -> dict[str, str]:
     """The variables of the allow list that are set, sorted, their values masked as texts."""
     return {name: mask_text(environment[name]) for name in sorted(names) if name in environment}
+
+
+LONG_ENOUGH = 6
+"""Shorter values are no secrets that could be told from ordinary words."""
+
+
+def known_secrets(api_key: str | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Values that must not be seen anywhere: the API key and every variable whose name says that it is a secret, longest first."""
+    values = {value for name, value in environment.items() if is_secret_name(name)} | {api_key or ""}
+    return tuple(sorted((value for value in values if len(value) >= LONG_ENOUGH), key=len, reverse=True))
+
+
+def scrub(value: Any, secrets: Sequence[str]) -> Any:
+    """Plain values with every occurrence of a secret masked, wherever it stands: a traceback shows what nobody meant to report."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, MASK)
+        return value
+    if isinstance(value, Mapping):
+        return {scrub(name, secrets): scrub(inner, secrets) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [scrub(inner, secrets) for inner in value]
+    return value

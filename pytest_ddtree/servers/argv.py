@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_ddtree.dialects.base import BaselineKind, Launch, LaunchRequest, given
+from pytest_ddtree.dialects.base import BaselineKind, Launch, LaunchRequest, given, value
 from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.dialects.draft import Draft
 from pytest_ddtree.grid import Config
+from pytest_ddtree.servers.errors import ConfigNotSupported
 from pytest_ddtree.servers.launcher import prepare
 from pytest_ddtree.servers.settings import ServerSettings
 
@@ -49,45 +50,70 @@ def launch_request(
     )
 
 
-def command_line(
+def command_lines(
     settings: ServerSettings,
     config: Config,
     launch: Launch,
     *,
     port: int,
     served_name: str,
-    launch_name: str = "ddtree",
-) -> CommandLine:
-    """The whole command line: prefix, interpreter, module, model, what identifies the server, the user's and the dialect's arguments.
+) -> tuple[CommandLine, ...]:
+    """The whole command line of each node, the one that answers HTTP first; mostly there is one.
 
-    What the user gives comes last among equals, so that it wins where argparse takes the last.
+    Prefix, interpreter, module, model, the dialect's and the user's arguments, and last what identifies the server: argparse takes
+    the last of equals, so the user wins over the dialect, and nobody over the name. Raises ConfigNotSupported.
     """
     user = (*settings.server_args, *(settings.spec_args if config.speculative else settings.baseline_args))
     args: list[str] = []
     if settings.model:
         args += ["--model-path", settings.model]
     args += ["--host", settings.host]
-    if not given(user, "--port"):
-        args += ["--port", str(port)]
-    args += ["--served-model-name", served_name]
-    if settings.seed is not None and not given(user, "--random-seed"):
+    if settings.seed is not None:
         args += ["--random-seed", str(settings.seed)]
-    if settings.context_length is not None and not given(user, "--context-length"):
+    if settings.context_length is not None:
         args += ["--context-length", str(settings.context_length)]
-    if settings.api_key is not None and not given(user, "--api-key"):
+    if settings.api_key is not None:
         args += ["--api-key", settings.api_key]
+    words = (*args, *launch.args, *user, "--port", str(port), "--served-model-name", served_name)
     env = {**environment(settings), **launch.env, **settings.env}
+    prefixes = settings.node_prefixes or (settings.launch_prefix,)
+    if len(prefixes) > 1 and not given(user, "--dist-init-addr"):
+        raise ConfigNotSupported(
+            "a server on several nodes needs the address where its first node waits for the others",
+            hint="add --dist-init-addr HOST:PORT to --ddtree-server-args",
+        )
+    return tuple(
+        _node(settings, prefix, rank, len(prefixes), words, env, served_name)
+        for rank, prefix in enumerate(prefixes)
+    )
+
+
+def address(settings: ServerSettings, config: Config) -> tuple[str, int | None]:
+    """Host and port on which the server will listen; the port is None when it is the pool's to choose."""
+    user = (*settings.server_args, *(settings.spec_args if config.speculative else settings.baseline_args))
+    host = value(user, "--host") or settings.host
+    port = value(user, "--port")
+    return host, int(port) if port is not None and port.isdigit() else settings.port
+
+
+def _node(
+    settings: ServerSettings,
+    prefix: tuple[str, ...],
+    rank: int,
+    nodes: int,
+    words: tuple[str, ...],
+    env: dict[str, str],
+    served_name: str,
+) -> CommandLine:
+    name = served_name if nodes == 1 else f"{served_name}-node{rank}"
     launcher = prepare(
-        settings.launch_prefix,
-        launch_name,
-        stop_command=settings.stop_command,
-        env=env,
-        grace_s=settings.stop_timeout_s,
+        prefix, name, stop_command=settings.stop_command, env=env, grace_s=settings.stop_timeout_s
     )
     # In a container or on another host this interpreter's path means nothing.
     python = settings.python or ("python3" if launcher.foreign else sys.executable)
     safe = ("-P",) if settings.kind == "reference" else ()
-    argv = (*launcher.prefix, python, *safe, "-m", MODULES[settings.kind], *args, *launch.args, *user)
+    several = ("--nnodes", str(nodes), "--node-rank", str(rank)) if nodes > 1 else ()
+    argv = (*launcher.prefix, python, *safe, "-m", MODULES[settings.kind], *words, *several)
     return CommandLine(argv, env, Path.cwd(), launcher.stop_commands, launcher.name)
 
 

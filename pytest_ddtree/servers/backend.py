@@ -38,6 +38,9 @@ class Backend(Protocol):
     def same_flags(self, config: Config) -> bool:
         """Whether the best baseline's command line equals the matched one's."""
 
+    def unsupported(self, config: Config) -> str | None:
+        """Why the build cannot run a config, in words that list what it has; None when it can. Starts no server."""
+
     def start(self, order: Order) -> Running:
         """Bring one up and prove what it runs. Raises ServerError; then nothing of it is left."""
 

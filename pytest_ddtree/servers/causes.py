@@ -82,6 +82,17 @@ CAUSES: Final[Sequence[Cause]] = (
         "no usable GPU: check CUDA_VISIBLE_DEVICES and the driver",
     ),
     _cause(
+        "CUDA error",
+        r"cuda error: |device-side assert|illegal memory access|cublas_status_(execution|internal)|triton error \[cuda\]",
+        "a kernel failed; a token id beyond the vocabulary does that, and so does a fault in the build. CUDA_LAUNCH_BLOCKING=1 in the "
+        "environment names the kernel",
+    ),
+    _cause(
+        "port out of range",
+        r"port \(?\d+\)? must be between",
+        "the build derives further ports from its own (port + 10000): choose one below 55536",
+    ),
+    _cause(
         "warm-up failed",
         r"initialization failed\. warmup error",
         "the first generation failed; the lines before it say why",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_ddtree.dialects.base import BaselineKind
+from pytest_ddtree.dialects.base import BaselineKind, Dialect
 from pytest_ddtree.dialects.effective import EffectiveConfig, Mismatch, Row, compare, table
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import logs
@@ -25,6 +25,7 @@ class Running:
     asked: EffectiveConfig
     effective: EffectiveConfig
     info: Mapping[str, Any]
+    dialect: Dialect
     exit_code: Callable[[], int | None]
     """The exit code once the process has ended, None while it lives or where there is no process of ours."""
     log_path: Path | None = None
@@ -35,6 +36,8 @@ class Running:
     """What was added to the environment."""
     warnings: tuple[str, ...] = ()
     """What the build warned of, and where the config departs from what the drafter was trained for."""
+    refresh_log: Callable[[], None] = lambda: None
+    """Brings the log up to date where it is written on another host."""
     idle: Load | None = None
     """The load right after the start, its cache flushed."""
 
@@ -125,6 +128,14 @@ class Server:
     def table(self) -> list[Row]:
         """The table asked / HTTP / log / behaviour."""
         return table(self.asked, self.effective)
+
+    def reread(self) -> EffectiveConfig:
+        """The effective config again, with what the log has said since: a fallback to eager decoding shows only under load."""
+        running = self.current
+        running.refresh_log()
+        seen = running.dialect.effective(running.info, logs.body(running.log_path))
+        self._running = replace(running, effective=seen)
+        return seen
 
     def log_tail(self, n: int = logs.TAIL_LINES) -> str:
         """The last `n` lines of the log that say something; empty where there is no log."""

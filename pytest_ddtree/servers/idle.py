@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ddtree.dialects import serverinfo
-from pytest_ddtree.servers import logs
+from pytest_ddtree.servers import logs, secrets
 from pytest_ddtree.servers.http import Http, Unreachable
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def check(server: Server, *, api_key: str | None = None, timeout_s: float = 5.0)
     deadline = time.monotonic() + timeout_s
     with Http(running.url, api_key=api_key) as http:
         try:
+            _same_server(server, http)
             while True:
                 load = read(http)
                 flushed = not load.busy and flush(http)
@@ -99,6 +100,26 @@ def check(server: Server, *, api_key: str | None = None, timeout_s: float = 5.0)
         found.append(f"{missing} cache tokens are not free again after a flush: they leak")
     found += [match.group().strip() for match in _LEAK.finditer(logs.body(running.log_path))]
     return found
+
+
+_BIRTH = ("served_model_name", "startup_time", "random_seed", "launch_command", "pid", "port")
+"""Fields of `/server_info` that a restart changes, or at least one of them."""
+
+
+def _same_server(server: Server, http: Http) -> None:
+    """Raise ServerHangs when another process than the one that was checked answers: somebody restarted it meanwhile."""
+    answer = http.get("/server_info")
+    now = answer.json if isinstance(answer.json, dict) else {}
+    then = server.info
+    changed = [
+        name for name in _BIRTH if name in then and name in now and secrets.fields(now)[name] != then[name]
+    ]
+    if changed:
+        server._condemn(
+            "another process answers than the one that was checked: "
+            + ", ".join(f"{n} changed" for n in changed)
+        )
+        server.check_alive()
 
 
 def _missing(before: Load | None, now: Load) -> int:

@@ -6,17 +6,26 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from typing import TypeVar
 
 from pytest_ddtree.dialects import draft, faked, registry
 from pytest_ddtree.dialects.base import BaselineKind, Dialect, DialectError
 from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import chosen, gpu, logs, ports, secrets, stale
-from pytest_ddtree.servers.argv import CommandLine, command_line, environment, launch_request
+from pytest_ddtree.servers.argv import CommandLine, address, command_lines, environment, launch_request
 from pytest_ddtree.servers.backend import Order
-from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer, PortInUse, StopFailed
+from pytest_ddtree.servers.errors import (
+    ConfigNotSupported,
+    FakedServer,
+    PoolClosed,
+    PortInUse,
+    ServerError,
+    StopFailed,
+)
 from pytest_ddtree.servers.gpu import Gpus
 from pytest_ddtree.servers.handle import Running
 from pytest_ddtree.servers.http import Http, Unreachable
@@ -25,6 +34,8 @@ from pytest_ddtree.servers.probe import Probed, probe
 from pytest_ddtree.servers.readiness import Expectation, Ready, wait_ready
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.servers.supervise import Supervisor
+
+_T = TypeVar("_T")
 
 _GPU_S = 60.0
 """How long the driver may take to release the memory of processes that have ended."""
@@ -58,7 +69,9 @@ class LocalBackend:
             settings.draft_model or (_OWN_DRAFT if settings.kind == "reference" else None)
         )
         self._depth = draft.depth(settings.model or (_OWN_TARGET if settings.kind == "reference" else None))
+        self._broken: ServerError | None = None
         self._supervisor: Supervisor | None = None
+        self._nodes: dict[str, tuple[str, ...]] = {}
 
     gpus: tuple[str, ...] = ()
     """Identities of the GPUs that the servers use, known after the first start."""
@@ -74,53 +87,71 @@ class LocalBackend:
     def probed(self) -> Probed:
         """The build; probed once, under the supervisor."""
         if self._probed is None:
-            if self._settings.kind == "reference":
-                self._probed = Probed(Build(), None)
-            else:
-                self._probed = probe(
-                    self._settings,
-                    self._supervise(),
-                    {**environment(self._settings), **self._settings.env},
-                )
+            self._probed = (
+                Probed(Build(), None) if self._settings.kind == "reference" else self._once(self._probe)
+            )
         return self._probed
 
+    def _probe(self) -> Probed:
+        return probe(self._settings, self._supervise(), {**environment(self._settings), **self._settings.env})
+
+    def _once(self, make: Callable[[], _T]) -> _T:
+        """What every start needs and none can have when it failed once: no config waits for it again."""
+        if self._broken is not None:
+            raise self._broken
+        try:
+            return make()
+        except PoolClosed:
+            raise
+        except ServerError as error:
+            self._broken = error
+            raise
+
     def same_flags(self, config: Config) -> bool:
-        matched, best = (self._command(config, variant, 1, "name") for variant in ("matched", "best"))
+        matched, best = (self._commands(config, variant, 1, "name") for variant in ("matched", "best"))
         return matched == best
+
+    def unsupported(self, config: Config) -> str | None:
+        return self.dialect.unsupported(
+            config, launch_request(self._settings, self.probed.build, "matched", self._draft)
+        )
 
     def start(self, order: Order) -> Running:
         request = launch_request(self._settings, self.probed.build, order.variant, self._draft)
-        if (why := self.dialect.unsupported(order.config, request)) is not None:
+        if (why := self.unsupported(order.config)) is not None:
             raise ConfigNotSupported(
                 f"{order.config.id} cannot run on this build (dialect {self.dialect.name})",
                 why=why,
                 hint="leave this value out of the grid, or choose another build or --ddtree-dialect",
             )
         served_name = f"ddtree-{order.config.id}-{token_hex(4)}"
-        hold = self._hold_port()
+        host, fixed = address(self._settings, order.config)
+        hold = self._hold_port(host, fixed)
         try:
-            line = self._command(order.config, order.variant, hold.port, served_name)
-            _refuse_fakes(order, faked.before_start(line.argv, {**os.environ, **line.env}))
-            _head(order, line)
+            lines = self._commands(order.config, order.variant, hold.port, served_name)
+            for line in lines:
+                _refuse_fakes(order, faked.before_start(line.argv, {**os.environ, **line.env}))
             supervisor = self._supervise()
-            pid = supervisor.start(
-                order.launch,
-                line.argv,
-                env={**os.environ, **line.env},
-                cwd=line.cwd,
-                log=order.log_path,
-                stop_commands=line.stop_commands,
+            launches = tuple(
+                order.launch if rank == 0 else f"{order.launch}-node{rank}" for rank in range(len(lines))
             )
-            url = f"http://{_in_url(self._settings.host)}:{hold.port}"
+            url = f"http://{_in_url(host)}:{hold.port}"
             try:
-                ready = self._wait(order, supervisor, url, served_name, hold.release)
+                pids = [
+                    _launch(supervisor, order, launch, line)
+                    for launch, line in zip(launches, lines, strict=True)
+                ]
+                ready = self._wait(order, _Nodes(supervisor, launches), url, served_name, hold.release)
                 _refuse_fakes(order, faked.after_start(ready.info))
             except BaseException:
                 # Also for KeyboardInterrupt: whoever asked for this server never gets a handle to stop it with.
-                supervisor.stop(order.launch, min(5.0, self._settings.stop_timeout_s))
+                for launch in launches:
+                    supervisor.stop(launch, min(5.0, self._settings.stop_timeout_s))
                 raise
         finally:
             hold.release()
+        self._nodes[order.launch] = launches
+        line = lines[0]
         return Running(
             launch=order.launch,
             url=url,
@@ -128,9 +159,10 @@ class LocalBackend:
             asked=self.dialect.asked(order.config, request),
             effective=ready.effective,
             info=ready.info,
-            exit_code=_exit_code(supervisor, order.launch),
+            dialect=self.dialect,
+            exit_code=_Nodes(supervisor, launches).exit_code,
             log_path=order.log_path,
-            pid=pid,
+            pid=pids[0],
             served_name=served_name,
             argv=secrets.arguments(line.argv),
             env=secrets.variables(line.env),
@@ -147,24 +179,26 @@ class LocalBackend:
         if running.exit_code() is None:
             with suppress(Unreachable), Http(running.url, api_key=self._settings.api_key) as http:
                 http.post("/abort_request", {"abort_all": True}, timeout_s=3.0)
-        stopped = self._supervisor.stop(running.launch, self._settings.stop_timeout_s)
-        text = logs.tail(logs.read(running.log_path))
-        if stopped.left:
+        launches = self._nodes.pop(running.launch, (running.launch,))
+        stops = [self._supervisor.stop(launch, self._settings.stop_timeout_s) for launch in launches]
+        left = [process for stopped in stops for process in stopped.left]
+        if left:
             raise StopFailed(
-                f"{running.launch} is stopped, but {len(stopped.left)} of its processes cannot be killed",
-                why=", ".join(f"{pid} ({command})" for pid, command in stopped.left),
+                f"{running.launch} is stopped, but {len(left)} of its processes cannot be killed",
+                why=", ".join(f"{pid} ({command})" for pid, command in left),
                 hint="a process that even SIGKILL does not end hangs in the kernel, mostly in the GPU driver: see dmesg",
                 log_path=running.log_path,
-                log_tail=text,
+                log_tail=logs.tail(logs.read(running.log_path)),
             )
         port = int(running.url.rpartition(":")[2])
-        if not _until(lambda: ports.free(self._settings.host, port), _PORT_S):
+        host = running.url.removeprefix("http://").rpartition(":")[0].strip("[]")
+        if not _until(lambda: ports.free(host, port), _PORT_S):
             raise StopFailed(
                 f"{running.launch} is stopped, but port {port} is still taken",
                 why=f"it is held by {ports.holder(port) or 'a process that is not visible'}",
                 log_path=running.log_path,
             )
-        self._await_gpu(running, stopped.pids)
+        self._await_gpu(running, {pid for stopped in stops for pid in stopped.pids})
 
     def alarm(self) -> None:
         if self._supervisor is not None:
@@ -187,7 +221,7 @@ class LocalBackend:
     def _supervise(self) -> Supervisor:
         if self._supervisor is None:
             self._clear_stale()
-            self._locks = self._lock()
+            self._locks = self._once(self._lock)
             self._supervisor = Supervisor(self._settings.run_dir, keep_fds=self._locks.descriptors)
         return self._supervisor
 
@@ -213,35 +247,36 @@ class LocalBackend:
             names += [f"gpu-{identity}" for identity in self.gpus]
         return HostLocks(names, timeout_s=settings.lock_timeout_s, progress=self._progress)
 
-    def _await_gpu(self, running: Running, pids: tuple[int, ...]) -> None:
+    def _await_gpu(self, running: Running, pids: set[int]) -> None:
         gpus = self._gpus
-        if gpus is None or _until(lambda: not gpus.holders() & set(pids), _GPU_S):
+        if gpus is None or _until(lambda: not gpus.holders() & pids, _GPU_S):
             return
-        held = sorted(gpus.holders() & set(pids))
+        held = sorted(gpus.holders() & pids)
         raise StopFailed(
             f"{running.launch} is stopped, but its processes {', '.join(map(str, held))} still hold GPU memory after {_GPU_S:g} s",
             hint="the driver is still tearing them down or hangs: see nvidia-smi and dmesg",
             log_path=running.log_path,
         )
 
-    def _command(self, config: Config, variant: BaselineKind, port: int, served_name: str) -> CommandLine:
+    def _commands(
+        self, config: Config, variant: BaselineKind, port: int, served_name: str
+    ) -> tuple[CommandLine, ...]:
         try:
             request = launch_request(self._settings, self.probed.build, variant, self._draft)
             launch = self.dialect.arguments(config, request)
         except DialectError as error:
             raise ConfigNotSupported(f"{config.id} cannot run on this build", why=str(error)) from error
-        return command_line(
-            self._settings, config, launch, port=port, served_name=served_name, launch_name=served_name
-        )
+        return command_lines(self._settings, config, launch, port=port, served_name=served_name)
 
-    def _hold_port(self) -> ports.PortHold:
-        settings = self._settings
+    def _hold_port(self, host: str, port: int | None) -> ports.PortHold:
         try:
-            return ports.PortHold(settings.host, settings.port or 0)
+            if port is None and self._settings.kind == "sglang":
+                return ports.PortHold.low(host)
+            return ports.PortHold(host, port or 0)
         except OSError as error:
-            holder = ports.holder(settings.port) if settings.port else None
+            holder = ports.holder(port) if port else None
             raise PortInUse(
-                f"port {settings.port or 'of the server'} on {settings.host} cannot be had",
+                f"port {port or 'of the server'} on {host} cannot be had",
                 why=f"it is held by {holder}" if holder else str(error),
                 hint="stop that process, or leave the port to the pool (`pytest-ddtree reap` removes what an earlier run left)",
             ) from error
@@ -249,7 +284,7 @@ class LocalBackend:
     def _wait(
         self,
         order: Order,
-        supervisor: Supervisor,
+        nodes: _Nodes,
         url: str,
         served_name: str,
         on_listening: Callable[[], None],
@@ -265,8 +300,8 @@ class LocalBackend:
                 log_path=order.log_path,
                 api_key=self._settings.api_key,
             ),
-            exit_code=lambda seconds: supervisor.wait_exit(order.launch, seconds),
-            closing=lambda: supervisor.stopping or order.closing(),
+            exit_code=nodes.wait_exit,
+            closing=lambda: nodes.supervisor.stopping or order.closing(),
             progress=order.progress,
             on_listening=on_listening,
         )
@@ -281,19 +316,42 @@ def _refuse_fakes(order: Order, signs: list[str]) -> None:
         )
 
 
-def _exit_code(supervisor: Supervisor, launch: str) -> Callable[[], int | None]:
-    return lambda: supervisor.exit_code(launch)
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """The processes of one server; when one of them ends, the server has ended."""
+
+    supervisor: Supervisor
+    launches: tuple[str, ...]
+
+    def exit_code(self) -> int | None:
+        return next(
+            (code for launch in self.launches if (code := self.supervisor.exit_code(launch)) is not None),
+            None,
+        )
+
+    def wait_exit(self, seconds: float) -> int | None:
+        code = self.supervisor.wait_exit(self.launches[0], seconds)
+        return code if code is not None else self.exit_code()
 
 
-def _head(order: Order, line: CommandLine) -> None:
+def _launch(supervisor: Supervisor, order: Order, launch: str, line: CommandLine) -> int:
+    log = order.log_path if launch == order.launch else order.log_path.with_name(f"{launch}.log")
+    _head(log, line)
+    environment = {**os.environ, **line.env}
+    return supervisor.start(
+        launch, line.argv, env=environment, cwd=line.cwd, log=log, stop_commands=line.stop_commands
+    )
+
+
+def _head(log: Path, line: CommandLine) -> None:
     """The log begins with what was run, so that it stands for itself."""
     import shlex
 
-    order.log_path.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
     environment = " ".join(
         f"{key}={shlex.quote(value)}" for key, value in secrets.variables(line.env).items()
     )
-    order.log_path.write_text(f"$ {environment} {shlex.join(secrets.arguments(line.argv))}\n")
+    log.write_text(f"$ {environment} {shlex.join(secrets.arguments(line.argv))}\n")
 
 
 def _in_url(host: str) -> str:

@@ -63,7 +63,8 @@ _EXCEPTION = re.compile(
 
 
 _HARMLESS = re.compile(
-    r"^\$ |Proceeding without|Ignore import error|\bserver_args=|UserWarning|DeprecationWarning|WARNING|\] WARN|is still supported"
+    r"^\$ |Proceeding without|Ignore import error|\) disabled: "
+    r"|\bserver_args=|UserWarning|DeprecationWarning|WARNING|\] WARN|is still supported"
 )
 """Lines that speak of errors and are none: our own head line, optional parts that a build goes without, the echo of its arguments."""
 

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from pytest_ddtree.dialects.base import BaselineKind
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import kinds, logs
 from pytest_ddtree.servers.backend import Backend, Order
-from pytest_ddtree.servers.errors import ConfigEnded, PoolClosed, ServerError, StartFailed
+from pytest_ddtree.servers.errors import ConfigEnded, PoolClosed, ServerError
 from pytest_ddtree.servers.handle import Running, Server, describe_exit
 from pytest_ddtree.servers.settings import ServerSettings
 
@@ -54,7 +54,7 @@ class ServerPool:
         self._handles: dict[tuple[Config, BaselineKind], Server] = {}
         self._order: list[Server] = []
         self._faults: dict[Server, list[str]] = {}
-        self._failed: dict[Server, StartFailed] = {}
+        self._failed: dict[Server, ServerError] = {}
         self._started: set[Server] = set()
         self._closing = False
         self._old_wakeup: int | None = None
@@ -91,6 +91,13 @@ class ServerPool:
             self._make_room(server)
             self._start(server, why)
             return server
+
+    def unsupported(self, configs: Iterable[Config]) -> dict[Config, str]:
+        """The configs that the build cannot run, with the reason; probes the build once and starts no server. Raises ServerError."""
+        with self._lock:
+            backend = self._backend_now()
+            found = {config: backend.unsupported(config) for config in configs}
+            return {config: why for config, why in found.items() if why is not None}
 
     def peek(self, config: Config, *, variant: BaselineKind = "matched") -> Server | None:
         """The handle of a config if it is running now; starts nothing."""
@@ -228,7 +235,9 @@ class ServerPool:
         try:
             running = self._backend_now().start(order)
             ok = True
-        except StartFailed as error:
+        except PoolClosed:
+            raise
+        except ServerError as error:
             self._failed[server] = error
             raise
         finally:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 
 from pytest_ddtree.servers import proc
+
+_DERIVED = 10_000
 
 
 class PortHold:
@@ -27,6 +30,23 @@ class PortHold:
         except OSError:
             self._socket.close()
             raise
+
+    @classmethod
+    def low(cls, host: str) -> PortHold:
+        """A free port from 30000 to 32767, whose neighbour 10000 higher is free too.
+
+        Some builds listen there as well (gRPC), so a port above 55535 cannot be used; below 30000 SGLang picks its NCCL ports, and
+        from 32768 on the kernel its own. Takes any free port where none of these is. Raises OSError.
+        """
+        for port in random.sample(range(30000, 32768), 64):
+            try:
+                hold = cls(host, port)
+            except OSError:
+                continue
+            if free(host, port + _DERIVED):
+                return hold
+            hold.release()
+        return cls(host)
 
     def release(self) -> None:
         """Give the port up; the server has it now, or nobody needs it."""

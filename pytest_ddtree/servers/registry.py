@@ -41,6 +41,17 @@ class Owner:
         now = proc.read(self.pid)
         return now is not None and now.start == self.start and now.alive
 
+    def watch(self) -> int | None:
+        """A descriptor that becomes readable when the process ends; None where the kernel has none or it has ended already."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            return None
+        if self.alive:
+            return descriptor
+        os.close(descriptor)
+        return None
+
 
 def new_run_id() -> str:
     """An id that names this process for later runs: pid, start time, pid namespace, random part."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_ddtree.dialects import faked, registry
 from pytest_ddtree.dialects.base import Dialect, LaunchRequest
+from pytest_ddtree.dialects.effective import EffectiveConfig, compare
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import chosen
 from pytest_ddtree.servers.backend import Order
@@ -31,14 +32,25 @@ class UrlBackend:
         del config
         return True
 
+    def unsupported(self, config: Config) -> str | None:
+        del config
+        return None
+
     def start(self, order: Order) -> Running:
         settings = self._settings
-        url = settings.url if order.config.speculative else settings.baseline_url
-        if url is None:
+        first = settings.url if order.config.speculative else settings.baseline_url
+        if first is None:
             option = "--ddtree-url" if order.config.speculative else "--ddtree-baseline-url"
             raise ConfigNotSupported(
                 f"there is no server for {order.config.id}", hint=f"give its address with {option}"
             )
+        urls = (first, *settings.more_urls) if order.config.speculative else (first,)
+        found = [self._read(order, url.rstrip("/")) for url in urls]
+        # Of several servers the one that runs the config; where none does, the first one shows by name and value what is wrong.
+        return next((running for running in found if not compare(running.asked, running.effective)), found[0])
+
+    def _read(self, order: Order, url: str) -> Running:
+        settings = self._settings
         ready = wait_ready(
             Expectation(
                 title=f"server {order.config.id} at {url}",
@@ -63,11 +75,12 @@ class UrlBackend:
         knobs = {name: reading for name, reading in asked.readings.items() if name in _KNOBS}
         return Running(
             launch=order.launch,
-            url=url.rstrip("/"),
+            url=url,
             start_no=order.number,
-            asked=type(asked)(knobs),
+            asked=EffectiveConfig(knobs),
             effective=ready.effective,
             info=ready.info,
+            dialect=ready.dialect,
             exit_code=lambda: None,
             warnings=ready.effective.warnings,
             idle=ready.idle,

@@ -34,11 +34,15 @@ class ServerSettings:
     """A checkout that is put first on PYTHONPATH."""
     launch_prefix: tuple[str, ...] = ()
     """What the command line begins with: `numactl ...`, `docker run ... image`, `srun ...`."""
+    node_prefixes: tuple[tuple[str, ...], ...] = ()
+    """For a model on several nodes one prefix each, the first for the node that answers HTTP; they come and go together."""
     stop_command: tuple[str, ...] = ()
     """Stops what an unknown launcher started; `{name}` is replaced with the launch id."""
     dialect: str | None = None
     """A dialect's name or the path of a custom one in TOML; None: probed."""
     url: str | None = None
+    more_urls: tuple[str, ...] = ()
+    """Further speculative servers that somebody else runs, each with a config of its own."""
     baseline_url: str | None = None
     ssh: str | None = None
     unit: str | None = None
@@ -61,7 +65,7 @@ class ServerSettings:
     block_size: int | None = None
     """The draft checkpoint's own block size where it is known."""
     slots: int | None = None
-    """Servers that may run at once (None: 2 for the embedded one, else 1)."""
+    """Servers that may run at once (None: 2 for the embedded one, all that somebody else runs, else 1)."""
     host: str = "127.0.0.1"
     port: int | None = None
     """None: a free one for each start."""
@@ -71,4 +75,6 @@ class ServerSettings:
         """How many servers may be up at the same time."""
         if self.slots is not None:
             return max(1, self.slots)
+        if self.kind == "url":
+            return 1 + len(self.more_urls) + 1
         return 2 if self.kind == "reference" else 1

@@ -24,7 +24,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_ddtree.servers import proc, registry
+from pytest_ddtree.servers import proc, registry, secrets
 
 HURRY_GRACE_S = 4.0
 """What a server gets between SIGTERM and SIGKILL when nobody waits any more: all must be gone within ten seconds."""
@@ -87,6 +87,9 @@ class Supervisor:
             selector.register(self._control, selectors.EVENT_READ, "control")
             selector.register(self._alarm, selectors.EVENT_READ, "alarm")
             selector.register(wake_r, selectors.EVENT_READ, "wake")
+            # A child that pytest forked may hold the socket open beyond pytest's end; the process itself is watched too.
+            if (owner := self._record.owner.watch()) is not None:
+                selector.register(owner, selectors.EVENT_READ, "owner")
             while not self._finished():
                 for key, _ in selector.select(self._patience()):
                     if key.data == "wake":
@@ -94,6 +97,9 @@ class Supervisor:
                             self._close()
                     elif key.data == "alarm":
                         self._on_alarm(selector)
+                    elif key.data == "owner":
+                        selector.unregister(key.fileobj)
+                        self._close()
                     else:
                         self._on_control(selector)
                 self._reap()
@@ -184,7 +190,9 @@ class Supervisor:
             dict(message["env"]),
         )
         self._children[launch] = child
-        self._record.add(launch, main, message["log"], message["stop_commands"], message["argv"])
+        self._record.add(
+            launch, main, message["log"], message["stop_commands"], list(secrets.arguments(message["argv"]))
+        )
         self._send({"event": "started", "id": launch, "pid": main.pid, "start": main.start})
 
     def _reap(self) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from pytest_ddtree.dialects import faked, registry
-from pytest_ddtree.dialects.base import BaselineKind, Dialect, DialectError, Launch, given
+from pytest_ddtree.dialects.base import BaselineKind, Dialect, DialectError, Launch, LaunchRequest, given
 from pytest_ddtree.dialects.build import Build, flags_of_help
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import chosen, logs, ports, secrets, unitfile
@@ -77,6 +77,10 @@ class SystemdBackend:
         self._prepare()
         return self._launch(config, "matched").args == self._launch(config, "best").args
 
+    def unsupported(self, config: Config) -> str | None:
+        self._prepare()
+        return self.dialect.unsupported(config, self._request("matched"))
+
     def start(self, order: Order) -> Running:
         supervisor = self._prepare()
         launch = self._launch(order.config, order.variant)
@@ -119,7 +123,9 @@ class SystemdBackend:
             asked=self.dialect.asked(order.config, request),
             effective=ready.effective,
             info=ready.info,
+            dialect=self.dialect,
             exit_code=self._exit_code,
+            refresh_log=lambda: self._fetch_log(order.log_path, began),
             log_path=order.log_path,
             served_name=served_name,
             argv=secrets.arguments([*command.plain, *args]),
@@ -238,10 +244,7 @@ class SystemdBackend:
         return Build(flags)
 
     def _launch(self, config: Config, variant: BaselineKind) -> Launch:
-        request = replace(
-            launch_request(self._settings, self._build, variant),
-            server_args=(*self._trimmed().plain, *self._settings.server_args),
-        )
+        request = self._request(variant)
         why = self.dialect.unsupported(config, request)
         if why is None:
             try:
@@ -251,6 +254,11 @@ class SystemdBackend:
         raise ConfigNotSupported(
             f"{config.id} cannot run on unit {self._unit} (dialect {self.dialect.name})", why=why
         )
+
+    def _request(self, variant: BaselineKind) -> LaunchRequest:
+        """The settings, with the unit's own arguments among those of the user: no dialect sets them again."""
+        arguments = (*self._trimmed().plain, *self._settings.server_args)
+        return replace(launch_request(self._settings, self._build, variant), server_args=arguments)
 
     def _user(self, config: Config) -> tuple[str, ...]:
         settings = self._settings

@@ -85,7 +85,7 @@ async def measure_cell(
     spec: CellSpec,
     rule: SamplingRule,
     *,
-    kernel_stamps: bool,
+    kernel_stamps: Callable[[], bool],
     deadline_s: float | None = None,
     limits: ClientLimits | None = None,
     progress: Callable[[str], None] = lambda text: None,
@@ -94,9 +94,11 @@ async def measure_cell(
 ) -> CellResult:
     """Warm up with distinct requests of the cell's shape, then run rounds until `rule` says stop.
 
-    Every round sends other prompts. `on_round` is called with each round's number, load and figures as soon as it is
-    measured; `before` are the tok/s of rounds that were measured earlier (a resumed session), which count. Raises CellNotMeasured when a request fails, when the server does not count
-    tokens exactly, or when the client was the limit.
+    Every round sends other prompts. `on_round` is called with each round's number, load and figures as soon as
+    it is measured; `before` are the tok/s of rounds that were measured earlier (a resumed session), which count.
+    `kernel_stamps` says whether the kernel stamps arrivals; a transport
+    knows that from its first connection on. Raises CellNotMeasured when a request fails, when the server does not count tokens exactly, or when the
+    client was the limit.
     """
     count = request_count(spec.concurrency, spec.turnovers)
     lengths = output_lengths(count, spec.output, seed=spec.seed, jitter=spec.jitter)
@@ -125,7 +127,7 @@ async def measure_cell(
         )
         cell = measure(load)
         _refuse_failures(cell, f"round {number + 1}")
-        reason = bound(cell, kernel_stamps=kernel_stamps, limits=limits)
+        reason = bound(cell, kernel_stamps=kernel_stamps(), limits=limits)
         if reason is not None:
             raise CellNotMeasured(reason)
         rounds.append(cell)

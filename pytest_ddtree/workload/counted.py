@@ -36,7 +36,7 @@ def server_count(client: Generates, deadline_s: float = 60.0) -> Count:
 
     async def count(text: str) -> int:
         request = Request(sampling=Sampling(max_new_tokens=1), text=text, tag="counting")
-        record = await client.generate(request, stream=False, deadline_s=deadline_s)
+        record = (await client.ask(request, stream=False, deadline_s=deadline_s)).record()
         if record.prompt_tokens is None:
             raise CannotCount(f"the server does not count prompt tokens: {record.outcome}: {record.error}")
         return record.prompt_tokens

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pytest_ddtree.client.records import Record, Request
+from pytest_ddtree.client.unread import Unread
 from pytest_ddtree.workload.selfcheck import ClientLoad, LoopMonitor
+
+# A cumulative stream of 2000 tokens holds some 10 MB.
+_HELD_BYTES = 1 << 29
 
 
 class Generates(Protocol):
@@ -17,9 +21,9 @@ class Generates(Protocol):
 
     async def prepare(self, connections: int) -> None: ...
 
-    async def generate(
+    async def ask(
         self, request: Request, *, stream: bool = True, deadline_s: float | None = None
-    ) -> Record: ...
+    ) -> Unread: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ async def closed_loop(
         raise ValueError(f"concurrency must be at least 1, got {concurrency}")
     width = min(concurrency, len(requests))
     await client.prepare(width)
-    records: list[Record | None] = [None] * len(requests)
+    answers = _Answers(len(requests))
     waiting = iter(enumerate(requests))
     began = time.monotonic()
 
@@ -85,14 +89,14 @@ async def closed_loop(
                 if left <= 0:
                     return
                 limit = left if limit is None else min(limit, left)
-            records[index] = await client.generate(request, deadline_s=limit)
+            answers.take(index, await client.ask(request, deadline_s=limit))
 
     delays = [starts_s[index] if index < len(starts_s) else 0.0 for index in range(width)]
     start_ns = time.perf_counter_ns()
     async with LoopMonitor() as monitor, asyncio.TaskGroup() as group:
         for delay in delays:
             group.create_task(stream(delay))
-    answered = tuple(record for record in records if record is not None)
+    answered = answers.records()
     if answered:
         start_ns = min(record.sent_ns for record in answered)
         end_ns = max(record.chunks[-1].at_ns if record.chunks else record.end_ns for record in answered)
@@ -106,6 +110,29 @@ async def closed_loop(
         not_sent=len(requests) - len(answered),
         client=monitor.load,
     )
+
+
+class _Answers:
+    """Answers by number, decoded after the load, or at once when they hold much memory."""
+
+    def __init__(self, count: int) -> None:
+        self._answers: list[Unread | Record | None] = [None] * count
+        self._held = 0
+
+    def take(self, index: int, answer: Unread) -> None:
+        if self._held + answer.size > _HELD_BYTES:
+            self._answers[index] = answer.record()
+        else:
+            self._answers[index] = answer
+            self._held += answer.size
+
+    def records(self) -> tuple[Record, ...]:
+        """All that came, in the order of the requests."""
+        return tuple(
+            answer.record() if isinstance(answer, Unread) else answer
+            for answer in self._answers
+            if answer is not None
+        )
 
 
 async def warm_up(

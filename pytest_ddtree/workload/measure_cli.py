@@ -211,7 +211,7 @@ async def _measure(options: argparse.Namespace, workload: Workload, rule: Sampli
             make,
             spec,
             rule,
-            kernel_stamps=client.transport.reader == "kernel",
+            kernel_stamps=lambda: client.transport.reader == "kernel",
             deadline_s=options.deadline,
             progress=lambda text: print(text, file=sys.stderr, flush=True),
         )

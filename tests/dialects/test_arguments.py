@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_ddtree.dialects import registry
-from pytest_ddtree.dialects.base import DialectError, LaunchRequest, asked_by_flags, given
+from pytest_ddtree.dialects.base import DialectError, LaunchRequest, asked_by_flags, given, value
 from pytest_ddtree.dialects.build import Build, flags_of_help
 from pytest_ddtree.dialects.effective import UNKNOWN, compare
 from pytest_ddtree.grid import BASELINE, Config
@@ -257,3 +257,17 @@ def test_reference_dialect() -> None:
     assert reference.asked(Config("tree", 600, 2, 128, 4), req).verify_width == 2 + 4 + 8 + 1
     assert reference.returns_input_logprobs(BASELINE)
     assert not reference.returns_input_logprobs(Config("chain"))
+
+
+def test_what_a_server_refuses() -> None:
+    upstream = registry.by_name("dflash")
+    new = Build(frozenset({"--speculative-draft-kv-cache-dtype"}))
+    assert upstream.returns_input_logprobs(BASELINE)
+    assert not upstream.returns_input_logprobs(Config("chain"))
+    assert upstream.returns_input_logprobs(Config("chain"), new)
+    assert "return_logprob" in registry.by_name("B").refuses(Config("tree", 8, 4), new)
+
+
+def test_value_of_an_argument() -> None:
+    assert value(("--port", "1", "--port=2", "--portal", "3"), "--port") == "2"
+    assert value(("--port",), "--port") is None

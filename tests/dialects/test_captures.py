@@ -10,6 +10,7 @@ import pytest
 
 from pytest_ddtree.dialects import faked, registry
 from pytest_ddtree.dialects.base import LaunchRequest
+from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.dialects.effective import UNKNOWN, EffectiveConfig, compare, differences, table
 from pytest_ddtree.dialects.registry import of_server
 from pytest_ddtree.grid import BASELINE, Config
@@ -160,4 +161,42 @@ def test_conditions_in_which_the_captured_baseline_differs() -> None:
         "max_total_tokens: 10921547 against 14562062",
         "seed: 320828854 against 944166818",
     ]
-    assert [difference.name for difference in differences(effective("tree8w"), effective("chain"))] == ["seed"]
+    assert [difference.name for difference in differences(effective("tree8w"), effective("chain"))] == [
+        "seed"
+    ]
+
+
+REAL = DATA.parent
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "dialect", "config"),
+    [
+        ("sglang-0.5.16", "base", "dflash", BASELINE),
+        ("sglang-0.5.16", "chain", "dflash", CHAIN),
+        ("sglang-0.5.16", "chain-w128", "dflash", Config("chain", window=128)),
+        ("sglang-0.0.0.dev0", "b7-k7-wnone", "D", Config("tree", 7, 7)),
+        ("sglang-0.0.0.dev0", "b8-k8-w128", "D", TREE),
+    ],
+)
+def test_servers_on_a_gpu_run_what_was_asked(folder: str, name: str, dialect: str, config: Config) -> None:
+    """Release 0.5.16 and a fork: the dialect is recognised from flags and answers alike, and every knob is confirmed."""
+    answer = json.loads((REAL / folder / f"{name}.server_info.json").read_text())
+    flags = frozenset(json.loads((REAL / folder / "flags.json").read_text()))
+    assert registry.of_build(Build(flags)).name == of_server(answer).name == dialect
+    speaker = registry.by_name(dialect)
+    asked = speaker.asked(
+        config, LaunchRequest(model="m", block_size=8, max_concurrency=64, build=Build(flags))
+    )
+    seen = speaker.effective(answer, (REAL / folder / f"{name}.server.log").read_text())
+    knobs = set(asked.readings) & {
+        "algorithm",
+        "block_size",
+        "budget",
+        "topk",
+        "window",
+        "compact_cache",
+        "max_running_requests",
+    }
+    wrong = compare(asked, seen, required=knobs)
+    assert wrong == []

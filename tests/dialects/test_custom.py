@@ -119,4 +119,9 @@ def test_the_example_of_the_documentation(tmp_path: Path) -> None:
     file.write_text(text.split("```toml\n")[1].split("```")[0])
     dialect = load(file)
     assert dialect.arguments(Config("tree", 8, 4), REQUEST).env["MY_TOPK"] == "4"
-    assert dialect.effective({"my_tree": True, "speculative_num_draft_tokens": 9, "speculative_algorithm": "X"}, "").budget == 8
+    assert (
+        dialect.effective(
+            {"my_tree": True, "speculative_num_draft_tokens": 9, "speculative_algorithm": "X"}, ""
+        ).budget
+        == 8
+    )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Chunk, Outcome, Record, Request, Sampling
-from pytest_ddtree.exactness.contract.batches import accept_decay, border_lengths
+from pytest_ddtree.exactness.contract.batches import accept_decay, border_lengths, drafts_worse
 from pytest_ddtree.exactness.contract.catalogue import CONTRACT
 from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, of_length, taken
 from pytest_ddtree.exactness.contract.parameters import json_problem, refused, repeats
@@ -165,6 +165,19 @@ def test_a_decaying_accept_length_is_named() -> None:
     assert accept_decay(streams(2, 5)) is None
     assert accept_decay(streams(5, 2, count=2)) is None
     assert accept_decay([record((1, 2, 3))]) is None
+
+
+def test_drafts_that_are_worse_upon_generated_context_are_named() -> None:
+    same = [(2, 2), (1, 1), (5, 5)] * 40
+    both_ways = same + [(1, 2), (2, 1)] * 20
+    for float32 in (True, False):
+        assert drafts_worse(same, float32=float32) is None
+        assert drafts_worse([], float32=float32) is None
+        assert drafts_worse([*same, (1, 2)], float32=float32) is None
+        worse = drafts_worse([*same, *[(1, 3)] * 14, (3, 1)], float32=float32)
+        assert "14 give fewer and 1 more" in (worse or "")
+    assert drafts_worse(both_ways, float32=False) is None
+    assert drafts_worse(both_ways, float32=True) is not None
 
 
 def test_borders_are_one_short_at_and_one_past() -> None:

@@ -92,7 +92,7 @@ def names(samples: Samples, base: Samples) -> set[str]:
     return {test.name for test in verdict.tests if test.p <= part}
 
 
-@pytest.mark.parametrize("seed", range(2, 10))
+@pytest.mark.parametrize("seed", range(2, 6))
 def test_true_samples_are_consistent(base: Samples, seed: int) -> None:
     judged, records = sampled(seed)
     verdict = judge_samples(make_samples(judged, records), base, config="b8")

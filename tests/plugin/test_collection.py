@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ddtree.options import OPTIONS
+
 
 def collected(result: pytest.RunResult) -> list[str]:
     return [line.split("::")[1] for line in result.outlines if "::" in line]
@@ -140,8 +142,16 @@ def test_the_command_line_wins_over_the_ini_file(project: pytest.Pytester) -> No
         (["--ddtree-topk", "4096", "--ddtree-budget", "8"], None),
         (["--ddtree-window", "4"], ["--ddtree-window 4", "block size is 8"]),
         (["--ddtree-context", "20000"], ["--ddtree-context 20000", "16384"]),
+        (["--ddtree-context", "3"], ["--ddtree-context 3", "at least"]),
+        (["--ddtree-model=/no/such/model"], ["--ddtree-model /no/such/model", "no such directory"]),
     ],
-    ids=["topk as large as the vocabulary", "window below the block size", "context beyond the model"],
+    ids=[
+        "topk as large as the vocabulary",
+        "window below the block size",
+        "context beyond the model",
+        "context below the template",
+        "no model",
+    ],
 )
 def test_options_are_checked_against_the_model_before_a_server_starts(
     project: pytest.Pytester, flags: list[str], words: list[str] | None
@@ -184,3 +194,12 @@ def test_a_path_that_hides_the_ini_file_is_refused(project: pytest.Pytester) -> 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert f"--ddtree-model={model}" in result.stderr.str()
     assert project.runpytest_subprocess("--collect-only", "-q", f"--ddtree-model={model}").ret == 0
+
+
+def test_help_lists_every_option_with_its_ini_key(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("--help")
+    assert result.ret == 0
+    shown = result.stdout.str()
+    for option in OPTIONS:
+        assert option.flag in shown
+        assert option.ini in shown

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,10 @@ SETTINGS = EngineSettings(
 )
 
 
+# Many engines of one test run share what they read.
+_target, _draft = cache(load_target), cache(load_draft)
+
+
 @contextmanager
 def harness(
     weights: tuple[Path, Path], speculative: SpeculativeSettings | None = None, hooks: Hooks | None = None, **changes: Any
@@ -138,7 +143,8 @@ def harness(
     set_blas_threads(1)
     settings = replace(SETTINGS, speculative=speculative, **changes)
     target, draft = weights
-    runtime = build_runtime(settings, load_target(target), load_draft(draft) if speculative else None, hooks or Hooks())
+    checkpoint = _draft(draft) if speculative is not None else None
+    runtime = build_runtime(settings, _target(target), checkpoint, hooks or Hooks())
     crashes: list[BaseException] = []
     engine = Engine(runtime, Tokenizer(target), on_crash=crashes.append)
     engine.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,12 @@ def test_plants_are_found_by_name():
         assert fault.__doc__
         assert name in describe()
         assert isinstance(plant([name]), fault)
+
+
+def test_documentation_lists_every_plant():
+    text = (Path(__file__).parents[2] / "docs" / "reference-server.md").read_text()
+    missing = [name for name in catalogue() if f"| `{name}`" not in text]
+    assert missing == []
 
 
 @pytest.mark.parametrize(

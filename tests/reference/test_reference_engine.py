@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from reference_harness import CHAIN, GREEDY, harness, random_prompts, tree
+from scipy import stats
 
 from pytest_ddtree.reference.request import LogprobOptions, Submission
 from pytest_ddtree.reference.sampling import SamplingParams, log_softmax
@@ -118,7 +120,7 @@ def test_length_is_exact_in_an_accepted_run(trained, trained_plain, budget):
     prompt = random_prompts(1, low=20, high=21, vocab=4000)
     whole = trained_plain.tokens(prompt, replace(GREEDY, max_new_tokens=20))[0]
     with harness(trained, tree(budget)) as engine:
-        for length in (1, 2, 3, 9, 20):
+        for length in (0, 1, 2, 3, 9, 20):
             answer = engine.run(prompt, replace(GREEDY, max_new_tokens=length))[0]
             assert answer.tokens == whole[:length]
             assert answer.last.finish.kind == "length"
@@ -266,3 +268,44 @@ def test_random_schedules_leave_nothing_behind(tiny):
                     reference[tuple(prompt)] = answer.tokens
         assert not engine.crashes
         engine.check_idle()
+
+
+def test_tree_samples_follow_the_models_distribution(tiny, plain):
+    """Pairs of tokens drawn through the tree against the exact joint distribution of the model."""
+    prompt = random_prompts(1, low=20, high=21, vocab=VOCAB, seed=9)[0]
+    top_k, samples = 4, 1500
+
+    def exact(prefix: list[int]) -> dict[int, float]:
+        options = LogprobOptions(len(prefix) - 1, top_k)
+        top = plain.run([prefix], replace(GREEDY, max_new_tokens=1), logprobs=options)[0].logprobs.output_top[0]
+        weights = {token: float(np.exp(value)) for value, token in top}
+        total = sum(weights.values())
+        return {token: weight / total for token, weight in weights.items()}
+
+    first = exact(prompt)
+    joint = {(a, b): pa * pb for a, pa in first.items() for b, pb in exact([*prompt, a]).items()}
+    params = SamplingParams(max_new_tokens=3, temperature=1.0, top_k=top_k, ignore_eos=True)
+    with harness(tiny, tree(8)) as engine:
+        drawn = Counter(tuple(tokens[:2]) for tokens in engine.tokens([prompt] * samples, params, concurrency=32))
+    assert set(drawn) <= set(joint)
+    pairs = sorted(joint, key=joint.__getitem__, reverse=True)
+    common = [pair for pair in pairs if joint[pair] * samples >= 5]
+    observed = [drawn[pair] for pair in common]
+    expected = [joint[pair] * samples for pair in common]
+    rest = samples - sum(expected)
+    if rest > 1e-6:
+        observed, expected = [*observed, samples - sum(observed)], [*expected, rest]
+    assert len(common) > 3, "the distribution is too sharp to test anything"
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+def test_timeouts_end_requests_with_503(tiny):
+    for changes in ({"running_timeout": 0.05}, {"waiting_timeout": 0.05, "max_running_requests": 1}):
+        with harness(tiny, **changes) as engine:
+            prompts = random_prompts(3, low=20, high=30, vocab=VOCAB)
+            answers = engine.run(prompts, replace(GREEDY, max_new_tokens=900), concurrency=3)
+            late = [answer.last.finish for answer in answers if answer.last.finish.kind == "abort"]
+            assert late
+            assert {finish.status_code for finish in late} == {503}
+            assert all("timeout" in finish.message for finish in late)
+            engine.check_idle()

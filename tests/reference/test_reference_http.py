@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -58,7 +59,7 @@ def test_stream_has_the_shape_of_the_capture(speculative):
         for key, value in theirs["meta_info"].items():
             if value is not None:
                 assert type(ours["meta_info"][key]) is type(value), key
-    for before, after in zip(chunks[:-1], chunks[1:], strict=True):
+    for before, after in itertools.pairwise(chunks):
         assert after["output_ids"][: len(before["output_ids"])] == before["output_ids"]
         assert after["text"].startswith(before["text"])
     last = chunks[-1]["meta_info"]
@@ -225,8 +226,8 @@ def test_information_and_metrics(speculative):
 
 def test_log_has_the_captured_lines(speculative):
     for words in (
-        "Initialized DFLASH draft runner. attention_backend=numpy, model=DFlashDraftModel, block_size=8, "
-        "draft_window_size=None, compact_cache=False",
+        ("Initialized DFLASH draft runner. attention_backend=numpy, model=DFlashDraftModel, block_size=8, "
+        "draft_window_size=None, compact_cache=False"),
         "Initialized DDTree worker. block_size=8, tree_budget=8, max_tree_nodes=9",
         "max_total_num_tokens=65536",
         "The server is fired up and ready to roll!",
@@ -252,9 +253,8 @@ def test_departed_client_frees_everything(speculative):
         with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
             next(response.iter_lines())
         state = wait_idle(client)
-        with httpx.Client(base_url=speculative.url, timeout=0.5, trust_env=False) as hasty:
-            with pytest.raises(httpx.ReadTimeout):
-                hasty.post("/generate", json=LONG)
+        with httpx.Client(base_url=speculative.url, timeout=0.5, trust_env=False) as hasty, pytest.raises(httpx.ReadTimeout):
+            hasty.post("/generate", json=LONG)
         assert wait_idle(client)["kv_available_tokens"] == state["kv_available_tokens"] == 65536
 
 
@@ -276,18 +276,17 @@ def test_abort_ends_the_answer(speculative):
 
 def test_api_key_and_incremental_stream(tiny):
     arguments = ("--api-key", "secret", "--incremental-streaming-output", "--stream-interval", "3")
-    with server(tiny, *arguments, "--served-model-name", "it") as running:
-        with running.client() as client:
-            assert client.post("/generate", json={"text": "a"}).status_code == 401
-            assert client.get("/health").status_code == 200
-            client.headers["Authorization"] = "Bearer secret"
-            assert client.get("/v1/models").json()["data"][0]["id"] == "it"
-            body = {"input_ids": PROMPT, "sampling_params": GREEDY}
-            whole = client.post("/generate", json=body).json()
-            chunks = stream(client, "/generate", body)
-            assert [token for chunk in chunks for token in chunk["output_ids"]] == whole["output_ids"]
-            assert "".join(chunk["text"] for chunk in chunks) == whole["text"]
-            assert all(len(chunk["output_ids"]) >= 3 for chunk in chunks[:-1])
+    with server(tiny, *arguments, "--served-model-name", "it") as running, running.client() as client:
+        assert client.post("/generate", json={"text": "a"}).status_code == 401
+        assert client.get("/health").status_code == 200
+        client.headers["Authorization"] = "Bearer secret"
+        assert client.get("/v1/models").json()["data"][0]["id"] == "it"
+        body = {"input_ids": PROMPT, "sampling_params": GREEDY}
+        whole = client.post("/generate", json=body).json()
+        chunks = stream(client, "/generate", body)
+        assert [token for chunk in chunks for token in chunk["output_ids"]] == whole["output_ids"]
+        assert "".join(chunk["text"] for chunk in chunks) == whole["text"]
+        assert all(len(chunk["output_ids"]) >= 3 for chunk in chunks[:-1])
 
 
 def test_port_in_use_is_refused_at_once(tiny):
@@ -302,18 +301,22 @@ def test_port_in_use_is_refused_at_once(tiny):
 
 
 def test_signal_ends_a_busy_server_cleanly(tiny):
+    body = {**LONG, "stream": True}
     for number in (signal.SIGTERM, signal.SIGINT):
-        with server(tiny) as running, running.client() as client:
-            with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
-                lines = response.iter_lines()
-                next(lines)
-                running.process.send_signal(number)
-                assert running.process.wait(20) == 0
-                try:
-                    rest = list(lines)
-                except httpx.RemoteProtocolError:
-                    rest = []
-                assert not rest or "abort" in "".join(rest)
+        with (
+            server(tiny) as running,
+            running.client() as client,
+            client.stream("POST", "/generate", json=body) as response,
+        ):
+            lines = response.iter_lines()
+            next(lines)
+            running.process.send_signal(number)
+            assert running.process.wait(20) == 0
+            try:
+                rest = list(lines)
+            except httpx.RemoteProtocolError:
+                rest = []
+            assert not rest or "abort" in "".join(rest)
 
 
 json_values = st.recursive(

@@ -33,7 +33,7 @@ def test_incremental_text_adds_up(tokenizer, text, data):
 
 
 def test_incomplete_character_appears_at_the_end(tokenizer):
-    ids = [token for token in tokenizer.encode("ü☃")]
+    ids = list(tokenizer.encode("ü☃"))
     detokenizer = Detokenizer(tokenizer)
     assert not detokenizer.push(ids[:-1]).endswith("\ufffd")
     assert detokenizer.finish().endswith("\ufffd")

@@ -128,6 +128,12 @@ def test_figures_of_another_gpu_are_missing_not_compared(tmp_path: Path) -> None
     assert "gpu NVIDIA H200 x8 instead of NVIDIA B300 x8" in outcome.failures[0]
 
 
+def test_figures_of_other_prompts_are_not_compared(tmp_path: Path) -> None:
+    expected = accepted(tmp_path / "e", 200.0)
+    outcome = keeper(expected).check(a_cell(rates(200.0), prompts="chosen"), None)
+    assert "workload w instead of w-chosen" in outcome.failures[0]
+
+
 def test_five_accepted_losses_of_two_percent_fail_as_drift(tmp_path: Path) -> None:
     means: Sequence[float] = [200.0 * 0.98**step for step in range(6)]
     expected = Expected(tmp_path / "e")

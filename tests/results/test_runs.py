@@ -10,6 +10,7 @@ from pytest_ddtree.client.records import TokenScore
 from pytest_ddtree.coding.pairs import CodingSummary
 from pytest_ddtree.exactness.judged import WorstToken
 from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.runs import (
     NoSuchRun,
     coding_from_json,
@@ -78,9 +79,21 @@ def test_the_first_measurement_of_a_round_counts(tmp_path: Path) -> None:
     assert read_run(path).results.cells[("b8-k4-wnone", KEY)].tok_s_rounds == (100.0,)
 
 
+def test_rounds_with_prompts_that_were_given_up_are_none_of_the_cell(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    with Store(path) as store:
+        store.append("round", round=a_round(0, 100.0).as_json())
+        store.append("round", round=a_round(0, 50.0, key=CellKey(512, 4)).as_json())
+        store.append("prompts", workload="code", context_tokens=60, indices=[3, 5])
+        store.append("round", round=a_round(0, 200.0).as_json())
+    run = read_run(path)
+    assert run.prompts == {("code", 60): (3, 5)}
+    assert [one.tok_s for one in run.rounds] == [50.0, 200.0]
+
+
 def test_records_of_schema_1_are_still_read(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    of_2 = ("build", "start_no", "at", "again")
+    of_2 = ("build", "start_no", "at", "prompts", "again")
     old = {name: value for name, value in a_round(0).as_json().items() if name not in of_2}
     records = [{"schema": 1, "kind": "run", "plugin": "0.1.0", "started": "2026", "settings": {}}]
     records += [{"schema": 1, "kind": "round", "round": old}]

@@ -12,7 +12,14 @@ from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.dialects.effective import UNKNOWN
 from pytest_ddtree.dialects.reference import ReferenceDialect
 from pytest_ddtree.grid import BASELINE, Config
-from pytest_ddtree.servers.errors import ConfigEnded, PoolClosed, ServerDied, ServerHangs
+from pytest_ddtree.servers.errors import (
+    ConfigEnded,
+    FakedServer,
+    GpuBusy,
+    PoolClosed,
+    ServerDied,
+    ServerHangs,
+)
 from pytest_ddtree.servers.local import LocalBackend
 from pytest_ddtree.servers.pool import ServerPool
 
@@ -164,3 +171,23 @@ def _provoke(url: str) -> None:
     body = {"text": "x", "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
     with httpx.Client(trust_env=False) as client, pytest.raises(httpx.HTTPError):
         client.post(f"{url}/generate", content=json.dumps(body))
+
+
+def test_what_failed_once_is_not_tried_again(tmp_path: Path) -> None:
+    """Neither the start of one config nor what all of them need."""
+    script = {"info": {"speculative_accept_threshold_acc": 0.5}}
+    with support.pool(tmp_path / "faked", script) as pool:
+        for _ in range(2):
+            with pytest.raises(FakedServer):
+                pool.get(B8)
+        assert len(pool.starts) == 1
+    with support.pool(tmp_path / "a", gpus=("0",)) as holder:
+        holder.get(BASELINE)
+        news: list[str] = []
+        settings = support.settings(tmp_path / "b", gpus=("0",), lock_timeout_s=0.3)
+        backend = LocalBackend(settings, ReferenceDialect(), Build(), progress=news.append)
+        with ServerPool(settings, backend=backend) as pool:
+            for config in (BASELINE, B8, B16):
+                with pytest.raises(GpuBusy):
+                    pool.get(config)
+        assert len([line for line in news if "waiting for GPU" in line]) == 1, "one wait for all"

@@ -148,3 +148,40 @@ def test_huge_logs_keep_both_ends(tmp_path: Path) -> None:
     assert len(text) <= 1001
     assert logs.read(tmp_path / "none") == ""
     assert logs.read(None) == ""
+
+
+REAL = Path(__file__).parents[1] / "data"
+
+
+@pytest.mark.parametrize(
+    ("log", "name", "cause"),
+    [
+        ("sglang-0.5.16/crash.server.log", "CUDA error", "device-side assert triggered"),
+        (
+            "sglang-0.0.0.dev0/crash.server.log",
+            "CUDA error",
+            "torch.AcceleratorError: CUDA error: device-side assert triggered",
+        ),
+        (
+            "sglang-0.0.0.dev0/port.server.log",
+            "port out of range",
+            "SGLANG_GRPC_PORT (69309) must be between 1 and 65535",
+        ),
+    ],
+)
+def test_crashes_of_real_servers(log: str, name: str, cause: str) -> None:
+    text = (REAL / log).read_text()
+    found = logs.classify(text)
+    assert found is not None
+    assert found.name == name
+    assert cause in (logs.root_cause(text) or "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(REAL.glob("sglang-*/[bc]*-*.server.log")),
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_real_logs_without_a_fault(path: Path) -> None:
+    assert logs.classify(path.read_text()) is None
+    assert logs.phase(path.read_text()) == "ready"

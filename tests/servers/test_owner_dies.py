@@ -101,6 +101,17 @@ def test_owner_that_forgets_to_close(tmp_path: Path) -> None:
         assert gone(tmp_path), support.alive(tmp_path)
 
 
+def test_a_forked_child_of_the_owner_holds_the_socket_open(tmp_path: Path) -> None:
+    with owner(tmp_path, OBEDIENT, "fork") as process:
+        await_line(process, "ready")
+        process.kill()
+        process.wait()
+        assert support.eventually(
+            lambda: all("owner.py" in line for line in support.alive(tmp_path).values()), 8.0
+        )
+        assert support.alive(tmp_path), "the forked child is still there"
+
+
 def test_owner_group_killed(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, str(OWNER), str(tmp_path), json.dumps(OBEDIENT), "wait"],

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_ddtree.grid import BASELINE, Config
-from pytest_ddtree.servers import source
-from pytest_ddtree.servers.errors import ConfigNotSupported, StartFailed
+from pytest_ddtree.servers import ports, source
+from pytest_ddtree.servers.errors import ConfigNotSupported, ServerDied, StartFailed
 from pytest_ddtree.servers.local import LocalBackend
 from pytest_ddtree.servers.pool import ServerPool
 
@@ -131,3 +131,88 @@ def test_two_patched_trees_are_told_apart(tmp_path: Path) -> None:
     assert first.label.startswith(f"{clean.label}+")
     assert len({clean.label, first.label, second.label}) == 3
     assert source.state(tmp_path) == second
+
+
+def test_what_cannot_run_is_known_before_anything_starts(tmp_path: Path) -> None:
+    script = {"flags": [], "switches": ["--speculative-dflash-enable-ddtree"]}
+    pool, _ = backend_pool(tmp_path, script)
+    with pool:
+        found = pool.unsupported(
+            [
+                BASELINE,
+                Config("chain"),
+                Config("tree", 8, 8),
+                Config("tree", 8, 4),
+                Config("chain", None, None, 9),
+            ]
+        )
+        assert pool.starts == []
+    assert {config.id: why.split(":")[0] for config, why in found.items()} == {
+        "b8-k4-wnone": "this build has no topk",
+        "chain-w9": "this build has no flag for the draft window; it has",
+    }
+
+
+def test_several_nodes_come_and_go_together(tmp_path: Path) -> None:
+    prefixes = (("env", "NODE=0"), ("env", "NODE=1"), ("nice", "-n", "1"))
+    pool, _ = backend_pool(
+        tmp_path, {}, node_prefixes=prefixes, server_args=("--dist-init-addr", "127.0.0.1:5000")
+    )
+    with pool:
+        server = pool.get(BASELINE)
+        assert server.info["nnodes"] == 3
+        assert server.info["node_rank"] == 0
+        log = tmp_path / "run" / "logs" / "baseline-1-node2.log"
+        assert support.eventually(lambda: "node 2 of 3" in log.read_text())
+        assert len([line for line in support.alive(tmp_path / "run").values() if "--node-rank" in line]) == 3
+        pool.stop(BASELINE)
+        assert support.alive(tmp_path / "run") == {}
+
+
+def test_one_node_that_ends_ends_the_server(tmp_path: Path) -> None:
+    pool, _ = backend_pool(
+        tmp_path,
+        {"node_life_s": 1.5},
+        node_prefixes=((), ("env", "A=1")),
+        server_args=("--dist-init-addr", "127.0.0.1:5000"),
+    )
+    with pool:
+        server = pool.get(BASELINE)
+        assert support.eventually(lambda: not server.running)
+        with pytest.raises(ServerDied, match="exit code 7"):
+            server.check_alive()
+    assert support.alive(tmp_path / "run") == {}
+
+
+def test_several_nodes_need_an_address(tmp_path: Path) -> None:
+    pool, _ = backend_pool(tmp_path, {}, node_prefixes=((), ()))
+    with pool, pytest.raises(ConfigNotSupported, match="--dist-init-addr"):
+        pool.get(BASELINE)
+
+
+def test_the_users_port_host_and_name(tmp_path: Path) -> None:
+    hold = ports.PortHold("127.0.0.1")
+    hold.release()
+    args = ("--host", "0.0.0.0", f"--port={hold.port}", "--served-model-name", "mine")
+    pool, _ = backend_pool(tmp_path, {}, server_args=args)
+    with pool:
+        server = pool.get(BASELINE)
+        assert server.url == f"http://127.0.0.1:{hold.port}"
+        assert server.info["host"] == "0.0.0.0"
+        assert str(server.info["served_model_name"]).startswith("ddtree-baseline-"), (
+            "what proves that it is ours"
+        )
+
+
+def test_what_the_log_says_later(tmp_path: Path) -> None:
+    pool, _ = backend_pool(tmp_path, {})
+    with pool:
+        server = pool.get(BASELINE)
+        assert server.effective.source("cuda_graph") == "http"
+        assert server.log_path is not None
+        with server.log_path.open("a") as log:
+            log.write(
+                "[t] Decode batch, #running-req: 1, #token: 9, cuda graph: False, gen throughput (token/s): 1\n"
+            )
+        assert server.reread().cuda_graph is False
+        assert server.effective.source("cuda_graph") == "log"

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from pytest_ddtree.grid import BASELINE, Config
-from pytest_ddtree.servers import ports
-from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer, StartFailed
+from pytest_ddtree.servers import idle, ports
+from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer, ServerHangs, StartFailed
+from pytest_ddtree.servers.http import Http
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 
@@ -107,3 +108,32 @@ def test_faked(tmp_path: Path) -> None:
         pytest.raises(FakedServer),
     ):
         servers.get(B8)
+
+
+def test_of_several_servers_the_one_that_runs_the_config(tmp_path: Path) -> None:
+    other = TREE.replace("tokens 9", "tokens 17")
+    settings = {"kind": "url", "run_dir": tmp_path, "max_concurrency": 8}
+    with (
+        foreign(TREE) as url,
+        foreign(other) as more,
+        ServerPool(ServerSettings(**settings, url=url, more_urls=(more,))) as servers,  # type: ignore[arg-type]
+    ):
+        small, large = servers.get(B8), servers.get(Config("tree", 16, 16, 128))
+        assert (small.url, large.url) == (url, more)
+        assert small.running
+        assert servers.get(Config("tree", 3, 3, 128)).mismatches()[0].http == 9
+
+
+def test_a_server_that_was_restarted_behind_our_back(tmp_path: Path) -> None:
+    with (
+        foreign(TREE, info_after={"count": 1, "info": {"random_seed": 99}}) as url,
+        pool(tmp_path, url=url) as servers,
+    ):
+        server = servers.get(B8)
+        assert idle.check(server) == []
+        with Http(url) as http:
+            http.post("/generate", {"text": "x", "sampling_params": {"max_new_tokens": 1}})
+        with pytest.raises(
+            ServerHangs, match="another process answers than the one that was checked: random_seed changed"
+        ):
+            idle.check(server)

@@ -85,6 +85,8 @@ def test_a_wrong_value_names_source_option_value_and_what_is_allowed(
         ({"server": "reference", "url": "http://a"}, "contradicts"),
         ({"baseline_url": "http://a"}, "goes with --ddtree-url"),
         ({"server": "systemd"}, "--ddtree-unit"),
+        ({"unit": "sglang", "url": "http://a"}, "contradicts"),
+        ({"rounds": "2", "min_rounds": "5"}, "more than"),
         ({"ssh": "host"}, "--ddtree-unit"),
         ({"server": "sglang"}, "--ddtree-model"),
         ({"server": "sglang", "model": "/m"}, "--ddtree-draft-model"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from typing import Any
 
-from common import Stream, arguments, burst, report
+from common import arguments, body_of, cpu_s, report
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Request, Sampling
@@ -19,18 +18,27 @@ async def run(mode: str) -> None:
         first_byte_cpu = time.process_time()
         await client.prepare(streams)
 
-        async def read(rid: str, body: dict[str, Any]) -> Stream:
-            sampling = Sampling(max_new_tokens=tokens, ignore_eos=True)
-            record = await client.generate(
-                Request(sampling=sampling, input_ids=tuple(body["input_ids"]), rid=rid)
-            )
-            if not record.ok:
-                raise SystemExit(f"{rid}: {record.outcome}: {record.error}")
-            return {"rid": rid, "sent_ns": record.sent_ns, "chunks": record.chunks}
-
-        result, cpu, wall = await burst(streams, tokens, read)
-    for stream in result:
-        stream["chunks"] = [[chunk.at_ns, chunk.tokens] for chunk in stream["chunks"]]
+        before, began = cpu_s(), time.perf_counter()
+        sampling = Sampling(max_new_tokens=tokens, ignore_eos=True)
+        requests = [
+            Request(sampling=sampling, input_ids=tuple(body_of("", tokens)["input_ids"]), rid=f"r{number}")
+            for number in range(streams)
+        ]
+        # As a load does it: what has come is decoded when all has come.
+        answers = await asyncio.gather(*(client.ask(request) for request in requests))
+        records = [answer.record() for answer in answers]
+        cpu, wall = cpu_s() - before, time.perf_counter() - began
+    failed = [record.error for record in records if not record.ok]
+    if failed:
+        raise SystemExit(failed[0])
+    result = [
+        {
+            "rid": record.request.rid,
+            "sent_ns": record.sent_ns,
+            "chunks": [[chunk.at_ns, chunk.tokens] for chunk in record.chunks],
+        }
+        for record in records
+    ]
     report(result, cpu, wall, start_cpu_s=first_byte_cpu)
 
 

@@ -59,7 +59,7 @@ async def second_turn(subject: Subject, *, count: int = 6) -> Evidence:
             branches += _branches(subject, prompt, emitted_ids(record), more)
     # Before anything else, while the cache holds what the first turns left.
     for prompt, record in zip(
-        branches, await ask_all(subject, branches, subject.greedy(8), concurrency=2), strict=True
+        branches, await ask_all(subject, branches, subject.greedy(4), concurrency=4), strict=True
     ):
         found.add(prompt, record, "turn 2 from inside the answer")
     turns = [prompt for prompt, _ in followed]
@@ -76,7 +76,7 @@ async def second_turn(subject: Subject, *, count: int = 6) -> Evidence:
 
 
 def _branches(
-    subject: Subject, prompt: Prompt, emitted: tuple[int, ...], more: tuple[int, ...], *, count: int = 4
+    subject: Subject, prompt: Prompt, emitted: tuple[int, ...], more: tuple[int, ...], *, count: int = 10
 ) -> list[Prompt]:
     """Turns that leave the answer inside it: its cached KV is used up to there, so its order matters too."""
     chance = random.Random(subject.seed + len(prompt.ids))
@@ -149,11 +149,12 @@ async def after_burst(subject: Subject, *, count: int = 32) -> Evidence:
     return found.evidence()
 
 
-async def after_eviction(subject: Subject, *, capacity: int | None, most: int = 40_000) -> Evidence:
+async def after_eviction(subject: Subject, *, most: int = 40_000) -> Evidence:
     """Prompts answered, pushed out of the cache by others, and answered again: no stale KV is used.
 
-    `capacity` is how many tokens the server's cache holds; beyond `most` it would take too long to fill.
+    A cache of more than `most` tokens takes too long to fill and is left out.
     """
+    capacity = subject.cache_tokens
     if capacity is None:
         return Evidence(skipped="the server does not say how many tokens its cache holds")
     if capacity > most:

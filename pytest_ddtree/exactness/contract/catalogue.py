@@ -53,6 +53,7 @@ CONTRACT: Mapping[str, Clause] = {
         _clause("concurrent-8", partial(batches.concurrent, concurrency=8), short=True),
         _clause("concurrent-32", partial(batches.concurrent, concurrency=32)),
         _clause("drafts-are-used", batches.drafts_are_used, short=True, speculative=True),
+        _clause("drafts-from-generated", batches.drafts_from_generated, speculative=True),
         _clause("warm-prefix", cache.warm_prefix),
         _clause("second-turn", cache.second_turn, short=True),
         _clause("shared-prefix-cancelled", cache.shared_prefix_cancelled),
@@ -72,6 +73,7 @@ CONTRACT: Mapping[str, Clause] = {
         _clause("long-output", batches.long_output),
         _clause("accept-over-time", batches.accept_over_time, speculative=True),
         _clause("no-degenerate-repetition", reporting.no_degenerate_repetition),
+        _clause("after-eviction", cache.after_eviction),
         _clause("after-burst", cache.after_burst),
         _clause("idle-and-whole", cache.idle_and_whole),
     )

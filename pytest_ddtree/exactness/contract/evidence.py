@@ -36,8 +36,12 @@ class Subject:
     page_size: int | None = None
     chunked_prefill: int | None = None
     context_length: int | None = None
+    cache_tokens: int | None = None
+    """Tokens that the server's KV cache holds."""
     deadline_s: float = 120.0
     seed: int = 0
+    float32: bool = False
+    """Whether the server computes in float32, so that the same drafts come out of the same context."""
     ignore_eos: bool = True
     """Whether judged answers go on past their end: more tokens to judge. The floor must be measured alike."""
 

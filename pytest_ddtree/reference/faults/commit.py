@@ -21,22 +21,21 @@ class CompactionSkipped(Fault):
 
 
 class CompactionMisordered(Fault):
-    """Accepted nodes' keys and values end up in reversed order."""
+    """Accepted nodes are moved one by one, the last first, so that a move reads what another one wrote.
+
+    Swapping two slots alone would do no harm: a key carries its position.
+    """
 
     name = "compaction_misordered"
     imitates = "public fork notes: overlapping verify windows overwrite accepted nodes' KV"
 
     def compaction(self, moves: list[tuple[int, int]], width: int) -> list[tuple[int, int]]:
-        by_request: dict[int, list[tuple[int, int]]] = {}
-        for move in moves:
-            by_request.setdefault(move[0] // width, []).append(move)
-        wrong: list[tuple[int, int]] = []
-        for group in by_request.values():
-            targets = [target for _, target in group]
-            if len(targets) > 1 and self.fires():
-                targets.reverse()
-            wrong += [(source, target) for (source, _), target in zip(group, targets, strict=True)]
-        return wrong
+        if not self.fires():
+            return moves
+        now: dict[int, int] = {}
+        for source, target in reversed(moves):
+            now[target] = now.get(source, source)
+        return [(source, target) for target, source in now.items()]
 
 
 class CompactionOffByOne(Fault):

@@ -12,10 +12,10 @@ from .base import Fault
 
 
 class MaskBlockSize(Fault):
-    """The verify mask is sized by the block size: rows and columns beyond it are left as they happen to be.
+    """The verify mask is sized by the block size: the kernel steps through it in rows of block_size entries.
 
-    Right only when budget + 1 is the block size. Nodes beyond see the whole tree before them, and with fewer nodes
-    than the block the mask is read with the wrong row length.
+    Right only when budget + 1 is the block size. Otherwise every row behind the root's begins at the wrong entry, and
+    what lies beyond the buffer reads as visible.
     """
 
     name = "mask_block_size"
@@ -25,14 +25,10 @@ class MaskBlockSize(Fault):
         width = len(mask)
         if width == block_size or not self.fires():
             return mask
-        if width > block_size:
-            wrong = np.triu(np.full((width, width), -np.inf, dtype=np.float32), 1)
-            wrong[:block_size, :block_size] = mask[:block_size, :block_size]
-            return wrong
-        # The kernel steps by block_size through a buffer whose rows have ``width`` entries.
-        flat = np.zeros(block_size * block_size, dtype=np.float32)
-        flat[: width * width] = mask.reshape(-1)
-        wrong = flat.reshape(block_size, block_size)[:width, :width].copy()
+        buffer = np.zeros(width * max(width, block_size), dtype=np.float32)
+        buffer[: width * width] = mask.reshape(-1)
+        rows = np.arange(width)[:, None] * block_size + np.arange(width)
+        wrong: F32 = buffer[np.minimum(rows, len(buffer) - 1)]
         np.fill_diagonal(wrong, 0.0)
         return wrong
 

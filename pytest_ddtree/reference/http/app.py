@@ -6,7 +6,7 @@ import logging
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -66,6 +66,11 @@ async def _request_error(_: Request, error: Exception) -> Response:
     return generate_error(error)
 
 
+async def _client_gone(_: Request, __: Exception) -> Response:
+    """Nobody reads this any more; the log shows what happened."""
+    return Response(status_code=499)
+
+
 def build_app(service: Service) -> Starlette:
     both = ["GET", "POST"]
     routes = [
@@ -87,6 +92,7 @@ def build_app(service: Service) -> Starlette:
     middleware = [Middleware(AccessLog)]
     if service.args.api_key:
         middleware.append(Middleware(ApiKey, key=service.args.api_key))
-    app = Starlette(routes=routes, middleware=middleware, exception_handlers={RequestError: _request_error})
+    handlers = {RequestError: _request_error, ClientDisconnect: _client_gone}
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
     app.state.service = service
     return app

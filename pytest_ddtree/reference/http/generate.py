@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import orjson
@@ -72,13 +72,15 @@ async def generate(request: Request) -> Response:
     if parsed.stream:
         events = _stream_one(running[0]) if parsed.single else _stream_many(running)
         return EventStream(events, gone)
-    return await unless_gone(request, _collect(running, parsed), gone)
+    return await unless_gone(request, _collect(running, parsed, gone), gone)
 
 
-async def _collect(running: list[Running], parsed: GenerateInput) -> Response:
+async def _collect(running: list[Running], parsed: GenerateInput, abandon: Callable[[], None]) -> Response:
+    """The answers of all; when one of them failed the others are given up."""
     try:
         answers = [await _finished(one) for one in running]
     except RequestError as error:
+        abandon()
         return generate_error(error)
     return json_response(answers[0] if parsed.single else answers)
 

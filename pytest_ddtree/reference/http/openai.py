@@ -94,6 +94,7 @@ class Work:
                     raise_for_status(update.finish)
                     choice.push(update)
         except RequestError as error:
+            self.abort()
             return openai_error(error)
         choices = [self._whole(choice) for choice in self._choices]
         return json_response(self._envelope.wrap(choices, self._usage(), chunk=False))

@@ -26,7 +26,8 @@ SCRIPT: dict[str, Any] = json.loads(os.environ.get("FAKE_SGLANG", "{}"))
 USUAL = [
     "--model-path", "--host", "--port", "--served-model-name", "--random-seed", "--context-length", "--api-key",
     "--max-running-requests", "--mem-fraction-static", "--attention-backend", "--page-size", "--speculative-algorithm",
-    "--speculative-draft-model-path", "--speculative-num-draft-tokens", "--cuda-graph-max-bs",
+    "--speculative-draft-model-path", "--speculative-num-draft-tokens", "--cuda-graph-max-bs", "--nnodes", "--node-rank",
+    "--dist-init-addr",
 ]  # fmt: skip
 SWITCHES = [
     "--disable-radix-cache",
@@ -36,7 +37,8 @@ SWITCHES = [
 ]
 NUMBERS = {
     "speculative_num_draft_tokens", "speculative_ddtree_budget", "speculative_ddtree_topk", "page_size", "random_seed",
-    "speculative_draft_window_size", "speculative_dflash_block_size", "max_running_requests", "context_length", "port",
+    "nnodes", "node_rank", "speculative_draft_window_size", "speculative_dflash_block_size", "max_running_requests",
+    "context_length", "port",
     "speculative_dflash_draft_window_size", "speculative_eagle_topk", "cuda_graph_max_bs", "cuda_graph_max_bs_decode",
 }  # fmt: skip
 
@@ -204,6 +206,10 @@ def main() -> None:
         crash(fault)
     if stop.is_set():
         return
+    if args["node_rank"]:
+        say(f"node {args['node_rank']} of {args['nnodes']} serves no HTTP")
+        stop.wait(SCRIPT.get("node_life_s", 600))
+        raise SystemExit(0 if stop.is_set() else 7)
     try:
         server = ThreadingHTTPServer((args["host"], int(args["port"])), Handler)
     except OSError as error:

@@ -1,0 +1,314 @@
+"""Two builds of the engine in one session: they take turns, A B B A, answer the same prompts and are judged by the base's baseline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pytest_ddtree import __version__
+from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.exactness.levels import collect, first_divergence
+from pytest_ddtree.exactness.rule import judge
+from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.grid import BASELINE, CellKey, Config
+from pytest_ddtree.options import Settings, settings_json
+from pytest_ddtree.plan import Plan
+from pytest_ddtree.report.comparison import lines, verdict_lines
+from pytest_ddtree.results.builds import BuildSpec
+from pytest_ddtree.results.compare import Comparison, compare
+from pytest_ddtree.results.model import Results
+from pytest_ddtree.results.order import Block, blocks
+from pytest_ddtree.results.runs import FILE, SESSION
+from pytest_ddtree.results.secrets import mask_values
+from pytest_ddtree.results.store import Store
+from pytest_ddtree.run import Run
+
+Keep = Callable[..., None]
+
+
+class BuildRun(Run):
+    """The session of one build: its records carry the build's name, and its servers go when another build's turn comes."""
+
+    def __init__(
+        self,
+        spec: BuildSpec,
+        settings: Settings,
+        configs: tuple[Config, ...],
+        *,
+        folder: Path,
+        keep: Keep,
+        progress: Callable[[str], None],
+    ) -> None:
+        super().__init__(
+            settings, configs, Plan(), progress=lambda text: progress(f"build {spec.name}: {text}")
+        )
+        self.spec = spec
+        self.run_dir = folder / spec.name
+        self.chosen: dict[tuple[str, int], tuple[int, ...]] = {}
+        """Prompts that this build's baseline made necessary; the other builds use them too."""
+        self._keep = keep
+        self._said = False
+
+    def store(self, kind: str, **fields: Any) -> None:
+        """Append one record, with the build's name, to the file that all builds share."""
+        if not self._said:
+            self._said = True
+            self._keep(
+                "fingerprint", build=self.spec.name, scope=SESSION, fingerprint=self.fingerprint.as_json()
+            )
+        if kind == "round":
+            fields = {"round": {**fields["round"], "build": self.spec.name}}
+        elif kind == "prompts":
+            self.chosen[(fields["workload"], fields["context_tokens"])] = tuple(fields["indices"])
+        elif kind == "verdict":
+            fields.setdefault("against", self.spec.name)
+        self._keep(kind, build=self.spec.name, **fields)
+
+    def release(self) -> None:
+        """Stop this build's servers and give the GPU back; the next one that is asked for is a new start."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                pool.close()
+            finally:
+                self._known_starts = 0
+                self._clients.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class AbOutcome:
+    """What became of one config on all builds."""
+
+    config: str
+    judged: tuple[tuple[str, str, Verdict], ...]
+    """(build, whose non-speculative answers it was judged against, verdict)."""
+    comparisons: tuple[Comparison, ...] = field(default_factory=tuple)
+    """Each other build against the base."""
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What fails the test: a corrupt build, or a metric that got worse beyond noise."""
+        corrupt = [
+            f"{self.config}: build {build} is {verdict.kind} against the answers of {against}: {'; '.join(verdict.reasons)}"
+            for build, against, verdict in self.judged
+            if not verdict.passed
+        ]
+        slower = [
+            f"build {one.now} is worse than {one.before}: {change.where}: {change.metric} x {change.ratio[0]:.3f}"
+            for one in self.comparisons
+            for change in one.beyond_noise
+            if change.outcome == "worse"
+        ]
+        return (*corrupt, *slower)
+
+    def lines(self) -> list[str]:
+        """The tables of exactness and ratios."""
+        text = verdict_lines(self.judged)
+        for comparison in self.comparisons:
+            text += ["", *lines(comparison)]
+        return text
+
+
+class Ab:
+    """The comparison of builds of one session; each config once. `close` stops every server and removes what was made."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        specs: Sequence[BuildSpec],
+        configs: tuple[Config, ...],
+        cells: Sequence[CellKey],
+        *,
+        passes: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.started = datetime.now(UTC)
+        self.folder = settings.results / f"{self.started:%Y%m%dT%H%M%SZ}-{os.getpid()}-ab"
+        self.outcomes: dict[Config, AbOutcome] = {}
+        # As many rounds as a cell would have anyway, spread over the passes; two at least, or a stay has no noise of its own.
+        self._rounds = max(2, -(-settings.rounds // passes))
+        self._settings = replace(
+            settings, rounds=self._rounds, min_rounds=min(self._rounds, settings.min_rounds)
+        )
+        self._passes = passes
+        self._specs = tuple(specs)
+        self._configs = configs
+        self._cells = tuple(sorted(cells))
+        self._progress = progress
+        self._store: Store | None = None
+        self._worktrees: list[Path] = []
+        self._runs: dict[str, BuildRun] = {}
+        self._failed: dict[Config, Infrastructure] = {}
+
+    def outcome(self, config: Config) -> AbOutcome:
+        """Run one config on all builds, or say what came out of it before.
+
+        Raises:
+            Infrastructure: a build did not start, or could not be judged or measured.
+        """
+        if config in self._failed:
+            raise self._failed[config]
+        if config not in self.outcomes:
+            try:
+                self.outcomes[config] = self._outcome(config)
+            except Infrastructure as error:
+                self._failed[config] = error
+                raise
+        return self.outcomes[config]
+
+    def alarm(self) -> None:
+        """Begin to stop every server and return at once; for signal handlers."""
+        for run in self._runs.values():
+            run.alarm()
+
+    def close(self) -> None:
+        """Stop the servers, close the file, remove the worktrees. May be called twice."""
+        try:
+            for run in self._runs.values():
+                run.close()
+        finally:
+            if self._store is not None:
+                self._store.close()
+            for path in self._worktrees:
+                _git(self._settings.sglang_src, "worktree", "remove", "--force", str(path))
+            self._worktrees.clear()
+
+    def _outcome(self, config: Config) -> AbOutcome:
+        names = [spec.name for spec in self._specs]
+        judged: list[tuple[str, str, Verdict]] = []
+        out_of_it: set[str] = set()
+        for block in blocks(names, passes=self._passes, rounds=self._rounds):
+            if block.build in out_of_it:
+                continue
+            run = self._run(block.build)
+            try:
+                if block.number == 0:
+                    found = self._verify(run, config)
+                    judged += found
+                    if not all(verdict.passed for _, _, verdict in found):
+                        # The speed of wrong answers is no result, and costs no time.
+                        out_of_it.add(block.build)
+                        continue
+                self._stay(run, config, block)
+            finally:
+                run.release()
+        return AbOutcome(config.id, tuple(judged), self._compare(config, set(names) - out_of_it))
+
+    def _verify(self, run: BuildRun, config: Config) -> list[tuple[str, str, Verdict]]:
+        """Judge a build by its own baseline, and by the base's recorded answers."""
+        name, base = run.spec.name, self._run(self._specs[0].name)
+        own = run.verifier.baseline
+        if run is base:
+            for key in self._cells:
+                run.speed.measure(BASELINE, key)
+        else:
+            run.speed.use_prompts(base.chosen)
+        found = [(name, name, run.verifier.verify(config))]
+        if run is not base:
+            reference = base.verifier.baseline
+            prompts = run.verifier.prompts()
+            asking = collect(
+                run.async_client(run.get(config)),
+                prompts,
+                output=self._settings.exactness_output,
+                concurrency=run.verifier.concurrency,
+                ignore_eos=True,
+            )
+            answers = first_divergence(prompts, run.await_(asking), reference.answers)
+            rule = base.verifier.rule(reference.float32 and own.float32)
+            verdict = judge(answers, reference.floor, rule, config=config.id, level="first-divergence")
+            run.store("verdict", verdict=verdict.as_json(), against=base.spec.name)
+            run.progress(f"{config.id} against the answers of {base.spec.name}: {verdict.summary()}")
+            found.append((name, base.spec.name, verdict))
+        return found
+
+    def _stay(self, run: BuildRun, config: Config, block: Block) -> None:
+        run.progress(f"{config.id}: pass {block.number + 1} of {self._passes}")
+        run.get(config, "ab")
+        for key in self._cells:
+            run.speed.measure(config, key, at_least=block.first_round + block.rounds)
+
+    def _compare(self, config: Config, measured: set[str]) -> tuple[Comparison, ...]:
+        base, *others = (spec.name for spec in self._specs)
+        if base not in measured:
+            return ()
+        return tuple(
+            compare(
+                self._of(base, config),
+                self._of(other, config),
+                names=(base, other),
+                same_session=True,
+                starts=(self._passes, self._passes),
+                alpha=self._settings.alpha / max(1, len(self._configs)),
+                block_rounds=self._rounds,
+            )
+            for other in others
+            if other in measured
+        )
+
+    def _of(self, build: str, config: Config) -> Results:
+        cells = self._run(build).results.cells
+        return Results(cells={cell: figures for cell, figures in cells.items() if cell[0] == config.id})
+
+    def _run(self, name: str) -> BuildRun:
+        if name not in self._runs:
+            spec = next(spec for spec in self._specs if spec.name == name)
+            self._runs[name] = BuildRun(
+                spec,
+                self._settings_of(spec),
+                self._configs,
+                folder=self.folder,
+                keep=self._keep,
+                progress=self._progress,
+            )
+        return self._runs[name]
+
+    def _settings_of(self, spec: BuildSpec) -> Settings:
+        settings = self._settings
+        if spec.kind == "python":
+            return replace(settings, python=Path(spec.where))
+        if spec.kind == "args":
+            return replace(settings, server_args=(*settings.server_args, *spec.arguments))
+        path = Path(spec.where) if spec.kind == "source" else self._worktree(spec)
+        return replace(settings, sglang_src=importable(path))
+
+    def _worktree(self, spec: BuildSpec) -> Path:
+        """A checkout of a revision beside the results; `close` removes it."""
+        source = self._settings.sglang_src
+        path = (self.folder / "worktrees" / spec.name).resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _git(source, "worktree", "prune")
+        error = _git(source, "worktree", "add", "--detach", str(path), spec.where)
+        if error is not None:
+            raise Infrastructure(f"build {spec.name}: no worktree of {spec.where} in {source}: {error}")
+        self._worktrees.append(path)
+        return path
+
+    def _keep(self, kind: str, **fields: Any) -> None:
+        if self._store is None:
+            self._store = Store(self.folder / FILE)
+            settings = mask_values(settings_json(self._settings))
+            self._store.append(
+                "run", plugin=__version__, started=self.started.isoformat(), settings=settings, resumed=False
+            )
+            names = [spec.name for spec in self._specs]
+            self._store.append("ab", builds=names, passes=self._passes, rounds=self._rounds)
+        self._store.append(kind, **fields)
+
+
+def importable(checkout: Path) -> Path:
+    """The folder of a checkout that goes on PYTHONPATH: SGLang keeps its package under `python/`."""
+    return checkout / "python" if (checkout / "python" / "sglang").is_dir() else checkout
+
+
+def _git(checkout: Path | None, *words: str) -> str | None:
+    """Run git; None when it worked, else what it said."""
+    done = subprocess.run(
+        ["git", "-C", str(checkout), *words], capture_output=True, text=True, errors="replace", check=False
+    )
+    return None if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")

@@ -1,0 +1,84 @@
+"""Gates of one session: figures against the expected ones and against absolute thresholds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ddtree.grid import BASELINE, CellKey, Config
+from pytest_ddtree.options import Settings
+from pytest_ddtree.results.expected import write_expected
+from pytest_ddtree.results.gate_setup import GateOptions, make_gatekeeper
+from pytest_ddtree.results.gatekeeper import CellOutcome, Gatekeeper, GatePolicy
+from pytest_ddtree.results.model import CellFigures
+
+if TYPE_CHECKING:
+    from pytest_ddtree.run import Run
+
+
+def gate_options(settings: Settings) -> GateOptions:
+    """What the user declared about gates."""
+    return GateOptions(
+        expected=settings.expected,
+        update_expected=settings.update_expected,
+        update_new=settings.update_new,
+        accept_drift=settings.accept_drift,
+        headline=settings.headline,
+        gates=settings.gates,
+        alpha=settings.alpha,
+        strict=settings.strict,
+    )
+
+
+class Gating:
+    """Judges every measured cell; inside the tests, so that -x, --lf and JUnit see a regression."""
+
+    def __init__(self, run: Run, policy: GatePolicy | None) -> None:
+        self._run = run
+        self._options = gate_options(run.settings)
+        self._policy = policy
+        self._keeper: Gatekeeper | None = None
+
+    @property
+    def keeper(self) -> Gatekeeper | None:
+        """The gatekeeper, made on first use; None where nothing is gated. Raises ExpectedBroken."""
+        if self._keeper is None and self._options.active and self._policy is not None:
+            self._keeper, warnings = make_gatekeeper(
+                self._options, self._policy, self._run.fingerprint, self._run.settings.results
+            )
+            self._run.results.warnings += warnings
+        return self._keeper
+
+    def gate(self, config: Config, figures: CellFigures) -> CellOutcome:
+        """The outcome of one cell; an undecided headline is measured on, up to the cap."""
+        keeper, run = self.keeper, self._run
+        if keeper is None:
+            return CellOutcome()
+        baseline = run.results.cells.get((BASELINE.id, figures.key))
+        outcome = keeper.check(
+            figures, baseline, lambda rounds: run.speed.measure(config, figures.key, at_least=rounds)
+        )
+        return self._note(outcome)
+
+    def together(self) -> CellOutcome:
+        """The pooled outcome of all cells: a small loss everywhere that no single cell shows."""
+        keeper = self.keeper
+        return CellOutcome() if keeper is None else self._note(keeper.together())
+
+    def close(self, cells: tuple[CellKey, ...]) -> None:
+        """Write what was recorded, and say which expected figures belong to nothing any more."""
+        keeper, run = self._keeper, self._run
+        if keeper is None or keeper.expected is None:
+            return
+        if keeper.recorded:
+            write_expected(keeper.expected)
+        run.results.warnings += keeper.orphans([BASELINE.id, *(config.id for config in run.configs)], cells)
+
+    def _note(self, outcome: CellOutcome) -> CellOutcome:
+        run = self._run
+        for gate in outcome.gates:
+            run.results.gates.append(gate.as_json())
+            run.store("gate", gate=gate.as_json())
+        for text in outcome.warnings:
+            run.results.warnings.append(text)
+            run.store("warning", text=text)
+        return outcome

@@ -1,0 +1,91 @@
+"""A comparison of two runs or builds as plain lines of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.report.terminal import table
+from pytest_ddtree.results.compare import Change, Comparison
+from pytest_ddtree.results.metrics import ACCEPT, METRICS, PER_TOKEN_P90, SPEEDUP, TOK_S, TTFT_P90
+
+SHOWN = (TOK_S, TTFT_P90, PER_TOKEN_P90, ACCEPT, SPEEDUP)
+
+
+def lines(comparison: Comparison) -> list[str]:
+    """What changed beyond noise, then the ratios of every cell, now / before."""
+    text = [f"{comparison.now} / {comparison.before}"]
+    changed = comparison.beyond_noise
+    text.extend(_sentence(change) for change in changed)
+    if not changed:
+        text.append("nothing changed beyond noise")
+    if comparison.unrest is not None:
+        text.append(
+            f"the machine was not quiet: passes over the builds disagree by {comparison.unrest:.1%}, more than their rounds explain, "
+            "so each pass counts as one observation; add passes, or measure when nothing else runs"
+        )
+    text.extend(
+        f"tok/s of all cells together: {ratio(change)}, {_visible(change)}"
+        for change in comparison.changes
+        if change.key is None
+    )
+    cells = [change for change in comparison.changes if change.key is not None]
+    places = list(dict.fromkeys(change.where for change in cells))
+    by_name = {(change.where, change.metric.name): change for change in cells}
+    metrics = [metric for metric in SHOWN if any(change.metric is metric for change in cells)]
+    if places:
+        rows = [
+            [place, *(_cell(by_name.get((place, metric.name))) for metric in metrics)] for place in places
+        ]
+        text += ["", *table(["cell", *(metric.name for metric in metrics)], rows)]
+    for name, missing in ((comparison.before, comparison.only_before), (comparison.now, comparison.only_now)):
+        if missing:
+            text.append(f"only in {name}, or corrupt on the other side: {', '.join(missing)}")
+    return text
+
+
+def verdict_lines(judged: Sequence[tuple[str, str, Verdict]]) -> list[str]:
+    """Exactness of each build: (build, whose non-speculative answers it was judged against, verdict)."""
+    if not judged:
+        return []
+    rows = [
+        [build, verdict.config, against, verdict.kind if verdict.passed else verdict.kind.upper()]
+        for build, against, verdict in judged
+    ]
+    blamed = [
+        f"{build} is to blame: {verdict.config} against the answers of {against}: {'; '.join(verdict.reasons)}"
+        for build, against, verdict in judged
+        if not verdict.passed
+    ]
+    return [*table(["build", "config", "judged against", "verdict"], rows), *blamed]
+
+
+def ratio(change: Change) -> str:
+    """`0.970 (0.961 to 0.979)`."""
+    value, low, high = change.ratio
+    return f"{value:.3f}" + ("" if math.isnan(low) else f" ({low:.3f} to {high:.3f})")
+
+
+def _cell(change: Change | None) -> str:
+    if change is None:
+        return "-"
+    mark = {"worse": " worse", "better": " better", "no change seen": ""}[change.outcome]
+    return ratio(change) + mark
+
+
+def _sentence(change: Change) -> str:
+    digits = METRICS[change.metric.name].digits
+    figures = (
+        ""
+        if change.key is None
+        else f": {change.before:.{digits}f} -> {change.now:.{digits}f} {change.metric.unit}"
+    )
+    return (
+        f"{change.outcome}: {change.where}: {change.metric.name}{figures}, ratio {ratio(change)}, n={change.loss.n}, "
+        f"tolerance {change.tolerance}"
+    )
+
+
+def _visible(change: Change) -> str:
+    return f"a loss of {change.loss.visible(change.tolerance.share, change.alpha):.1%} or more would have been found"

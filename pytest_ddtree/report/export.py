@@ -1,0 +1,148 @@
+"""Stored runs as CSV and JSON, one row a round or a cell."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_ddtree.report.findings import Report
+from pytest_ddtree.report.jsonreport import session_json
+from pytest_ddtree.results.metrics import METRICS, applies
+from pytest_ddtree.results.model import CellFigures, Round
+from pytest_ddtree.results.runs import StoredRun
+
+CELL_COLUMNS = (
+    "run",
+    "build",
+    "config",
+    "context_tokens",
+    "concurrency",
+    "workload",
+    "temperature",
+    "rounds",
+    "requests",
+    "tokens",
+    "tok_s",
+    "tok_s_low",
+    "tok_s_high",
+    "ttft_p50_ms",
+    "ttft_p90_ms",
+    "ms_per_token_p50",
+    "ms_per_token_p90",
+    "accept_length",
+    "verdict",
+)
+ROUND_COLUMNS = (
+    "run",
+    "build",
+    "config",
+    "context_tokens",
+    "concurrency",
+    "workload",
+    "temperature",
+    "number",
+    "again",
+    "start_no",
+    "at",
+    "requests",
+    "tokens",
+    "wall_s",
+    *(name for name in METRICS if name != "speedup"),
+)
+
+
+def cells_csv(run: StoredRun) -> str:
+    """One row a cell, units in the names; an empty field is what is not known."""
+    rows = [
+        _cell_row(run, build, figures, results.verdict(figures.config))
+        for build, results in [("", run.results), *run.builds.items()]
+        for figures in results.cells.values()
+    ]
+    return _csv(CELL_COLUMNS, rows)
+
+
+def rounds_csv(run: StoredRun) -> str:
+    """One row a round, repeats included."""
+    return _csv(ROUND_COLUMNS, [_round_row(run, one) for one in run.rounds])
+
+
+def as_json(run: StoredRun) -> str:
+    """Everything of a run as one object, builds under their names."""
+    value = session_json(Report.of(run))
+    if run.builds:
+        value["builds"] = {
+            name: session_json(Report(results, run.started, run.id)) for name, results in run.builds.items()
+        }
+    return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _cell_row(run: StoredRun, build: str, figures: CellFigures, verdict: Any) -> dict[str, Any]:
+    tok_s, ttft, per_token = figures.tok_s, figures.ttft_s, figures.time_per_token_s
+    one = len(figures.rounds) == 1
+    return {
+        "run": run.id,
+        "build": build,
+        "config": figures.config,
+        "context_tokens": figures.key.context,
+        "concurrency": figures.key.concurrency,
+        "workload": figures.key.workload,
+        "temperature": figures.key.temperature,
+        "rounds": len(figures.rounds),
+        "requests": figures.requests,
+        "tokens": figures.tokens,
+        "tok_s": tok_s.value,
+        "tok_s_low": "" if one else tok_s.low,
+        "tok_s_high": "" if one else tok_s.high,
+        "ttft_p50_ms": ttft.p50 * 1e3,
+        "ttft_p90_ms": ttft.p90 * 1e3,
+        "ms_per_token_p50": per_token.p50 * 1e3,
+        "ms_per_token_p90": per_token.p90 * 1e3,
+        "accept_length": figures.accept_length,
+        "verdict": "" if verdict is None else verdict.kind,
+    }
+
+
+def _round_row(run: StoredRun, one: Round) -> dict[str, Any]:
+    values = {
+        name: metric.of_round(one) if applies(metric, one.config) else None
+        for name, metric in METRICS.items()
+        if name != "speedup"
+    }
+    return {
+        "run": run.id,
+        "build": one.build,
+        "config": one.config,
+        "context_tokens": one.key.context,
+        "concurrency": one.key.concurrency,
+        "workload": one.key.workload,
+        "temperature": one.key.temperature,
+        "number": one.number,
+        "again": one.again,
+        "start_no": one.start_no,
+        "at": one.at,
+        "requests": one.requests,
+        "tokens": one.tokens,
+        "wall_s": one.wall_s,
+        **values,
+    }
+
+
+def _csv(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _field(value) for name, value in row.items()})
+    return stream.getvalue()
+
+
+def _field(value: Any) -> Any:
+    if value is None:
+        return ""
+    # Spreadsheets run what begins like a formula.
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@"):
+        return f"'{value}"
+    return f"{value:.6g}" if isinstance(value, float) else value

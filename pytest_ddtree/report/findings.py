@@ -1,0 +1,63 @@
+"""What a reader must see first, whatever the format: regressions, then what could not be decided, then the rest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.model import Results
+from pytest_ddtree.results.runs import StoredRun
+
+Weight = Literal["failure", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that a report shows. `fingerprints` by scope: `session`, or a config id."""
+
+    results: Results
+    started: str = ""
+    run: str = ""
+    fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stored: StoredRun) -> Report:
+        """The report of a stored run."""
+        return cls(stored.results, stored.started, stored.id, stored.fingerprints)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to look at: how much it weighs, a title of a few words, and the sentence."""
+
+    weight: Weight
+    title: str
+    text: str
+
+
+def findings(results: Results) -> list[Finding]:
+    """Failures first, corrupt configs before slow ones; each thing once."""
+    found: list[Finding] = []
+    for config in results.verdicts:
+        verdict = results.verdict(config)
+        if verdict is not None and not verdict.passed:
+            text = f"{config}: {verdict.summary()}: {'; '.join(verdict.reasons)}"
+            found.append(Finding("failure", f"{config} is {verdict.kind}", text))
+    for summary in results.coding.values():
+        if summary.corrupt:
+            text = f"{summary.config}: {summary.corrupt} of {summary.problems} coding answers are corrupt; {summary.comparison}"
+            found.append(Finding("failure", f"{summary.config}: corrupt coding answers", text))
+    for gate in results.gates:
+        title = f"{gate['what']}: {gate['metric']} {gate['outcome']}"
+        if gate["outcome"] == "regressed":
+            found.append(Finding("failure", title, gate["text"]))
+        elif gate["outcome"] == "undecided":
+            found.append(Finding("warning", title, gate["text"]))
+    said = {one.text for one in found}
+    found.extend(Finding("warning", "warning", text) for text in results.warnings if text not in said)
+    unique: dict[str, Finding] = {}
+    for one in found:
+        unique.setdefault(one.text, one)
+    return sorted(unique.values(), key=lambda one: one.weight != "failure")

@@ -1,0 +1,111 @@
+"""What goes into the reports of others: pytest-json-report, pytest-benchmark, JUnit XML. Plain values, no secret."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_ddtree.report.findings import Report, findings
+from pytest_ddtree.results.model import CellFigures
+from pytest_ddtree.results.secrets import allowed_environment, mask_values, scrub
+
+SCHEMA = 1
+"""Version of the object `ddtree` in the JSON report."""
+
+
+def session_json(report: Report) -> dict[str, Any]:
+    """The object `ddtree`: findings, verdicts, cells, gates, coding, starts, effective configs, fingerprints."""
+    results = report.results
+    value = {
+        "schema": SCHEMA,
+        "run": report.run,
+        "started": report.started,
+        "findings": [
+            {"weight": one.weight, "title": one.title, "text": one.text} for one in findings(results)
+        ],
+        "verdicts": {
+            config: [verdict.as_json() for verdict in verdicts]
+            for config, verdicts in results.verdicts.items()
+        },
+        "cells": [
+            figures.as_json()
+            for config, key in results.cells
+            if (figures := results.figures(config, key)) is not None
+        ],
+        "gates": [dict(gate) for gate in results.gates],
+        "coding": [summary.as_json() for summary in results.coding.values()],
+        "starts": [
+            {"config": start.config, "reason": start.reason, "seconds": start.seconds}
+            for start in results.starts
+        ],
+        "effective": dict(results.effective),
+        "fingerprints": {scope: of.as_json() for scope, of in report.fingerprints.items()},
+    }
+    masked: dict[str, Any] = _plain(mask_values(value))
+    return masked
+
+
+def enrich(
+    json_report: dict[str, Any], report: Report, *, secrets: Sequence[str], environment: Mapping[str, str]
+) -> None:
+    """Change pytest-json-report's report in place (`pytest_json_modifyreport`): add `ddtree`, set `environment`, mask secrets.
+
+    `environment` is filtered by an allow list; `secrets` (see `known_secrets`) are masked wherever they stand, in tracebacks and
+    captured output too. User properties, which that plugin gives as a list of one-key objects, become one object a test.
+    """
+    json_report["ddtree"] = session_json(report)
+    known = json_report.get("environment")
+    json_report["environment"] = {
+        **(_versions(known) if isinstance(known, Mapping) else {}),
+        **allowed_environment(environment),
+    }
+    for test in json_report.get("tests", []):
+        properties = test.get("user_properties")
+        if isinstance(properties, list):
+            test["user_properties"] = {
+                name: value for one in properties if isinstance(one, Mapping) for name, value in one.items()
+            }
+    clean = scrub(json_report, secrets)
+    json_report.clear()
+    json_report.update(clean)
+
+
+def cell_metadata(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """What `pytest_json_runtest_metadata` adds to a test that measured a cell."""
+    value: dict[str, Any] = _plain(
+        {"ddtree": {"figures": figures.as_json(), "gates": [dict(gate) for gate in gates]}}
+    )
+    return value
+
+
+def properties(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ()) -> list[tuple[str, str]]:
+    """User properties of a test for JUnit XML: figures with units in their names, then the outcome of each gate."""
+    found = [
+        ("ddtree.config", figures.config),
+        ("ddtree.cell", figures.key.id),
+        ("ddtree.tok_s", f"{figures.tok_s.value:.6g}"),
+        ("ddtree.ttft_p90_ms", f"{figures.ttft_s.p90 * 1e3:.6g}"),
+        ("ddtree.ms_per_token_p90", f"{figures.time_per_token_s.p90 * 1e3:.6g}"),
+        ("ddtree.rounds", str(len(figures.rounds))),
+    ]
+    if figures.accept_length is not None:
+        found.append(("ddtree.accept_length", f"{figures.accept_length:.6g}"))
+    found.extend((f"ddtree.gate.{gate['metric']}", str(gate["outcome"])) for gate in gates)
+    return found
+
+
+def _versions(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what pytest-metadata collected: versions and platform, nothing that a CI system put there."""
+    return {name: known[name] for name in ("Python", "Platform", "Packages", "Plugins") if name in known}
+
+
+def _plain(value: Any) -> Any:
+    """Without NaN and infinities, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

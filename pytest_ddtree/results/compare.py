@@ -1,0 +1,247 @@
+"""Two runs, or two builds of one session, beside each other: ratios with intervals, and which cells changed beyond noise. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pytest_ddtree.grid import BASELINE, CellKey
+from pytest_ddtree.results.fingerprint import Difference
+from pytest_ddtree.results.gates import POOLED_TOLERANCE
+from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, round_values
+from pytest_ddtree.results.model import Results, finite
+from pytest_ddtree.results.paired import Loss, agree, log_share, mean_loss, paired_loss, pooled_loss
+from pytest_ddtree.results.runs import StoredRun
+from pytest_ddtree.results.tolerance import Tolerance, across_sessions, start_spread, within_session
+
+Outcome = Literal["worse", "better", "no change seen"]
+
+RESTLESS = 0.03
+"""Stays that are less far apart bias their mean by no more than the tolerance and the interval absorb (an even drift cancels anyway)."""
+
+_SETTING = ("gpu.", "model.", "draft.", "workload.")
+"""What must agree before figures of two sessions may be compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One metric of one cell on both sides."""
+
+    config: str
+    key: CellKey | None
+    """None: all cells together."""
+    metric: Metric
+    before: float
+    now: float
+    loss: Loss
+    tolerance: Tolerance
+    alpha: float
+
+    @property
+    def outcome(self) -> Outcome:
+        """`worse` or `better` when the interval lies wholly beyond the tolerance on that side."""
+        if math.isinf(self.loss.error):
+            return "no change seen"
+        if self.loss.at_least(self.alpha) > log_share(self.tolerance.share):
+            return "worse"
+        return (
+            "better" if self.loss.at_most(self.alpha) < -log_share(self.tolerance.share) else "no change seen"
+        )
+
+    @property
+    def ratio(self) -> tuple[float, float, float]:
+        """now / before with its 95 % interval (NaN bounds for one round)."""
+        sign = -1.0 if self.metric.higher_is_better else 1.0
+        value = math.exp(sign * self.loss.mean)
+        if math.isinf(self.loss.error):
+            return value, math.nan, math.nan
+        ends = sorted(
+            math.exp(sign * bound) for bound in (self.loss.at_least(0.025), self.loss.at_most(0.025))
+        )
+        return value, ends[0], ends[1]
+
+    @property
+    def where(self) -> str:
+        """Config and cell, for tables."""
+        return f"{self.config} {self.key.id}" if self.key is not None else "all cells together"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        value, low, high = self.ratio
+        return {
+            "config": self.config,
+            "cell": None if self.key is None else self.key.id,
+            "metric": self.metric.name,
+            "before": self.before,
+            "now": self.now,
+            "ratio": value,
+            "low": finite(low),
+            "high": finite(high),
+            "n": self.loss.n,
+            "outcome": self.outcome,
+            "tolerance": self.tolerance.share,
+            "smallest_visible": self.loss.visible(self.tolerance.share, self.alpha),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All changes, the pooled one first where there is one."""
+
+    before: str
+    now: str
+    changes: tuple[Change, ...]
+    only_before: tuple[str, ...] = ()
+    only_now: tuple[str, ...] = ()
+    """Cells that the other side does not have."""
+    unrest: float | None = None
+    """The machine was not quiet: so far apart are the blocks, as a share. None: they agree, or there are none."""
+
+    @property
+    def beyond_noise(self) -> tuple[Change, ...]:
+        """What changed, worse first."""
+        found = [change for change in self.changes if change.outcome != "no change seen"]
+        return tuple(sorted(found, key=lambda change: change.outcome != "worse"))
+
+
+def compare(
+    before: Results,
+    now: Results,
+    *,
+    names: tuple[str, str],
+    same_session: bool,
+    starts: tuple[int, int] = (1, 1),
+    alpha: float = 0.001,
+    known_starts: Sequence[tuple[str, float]] = (),
+    block_rounds: int | None = None,
+) -> Comparison:
+    """Every metric of every cell that both sides have, and tok/s of all together.
+
+    `same_session`: builds that took turns on one machine; else the tolerance is that between sessions. `starts` is how many starts
+    stand behind each side; `known_starts` are (build, tok/s) of single starts, which say what a restart does. `alpha` is divided
+    among the cells and metrics, so that unchanged builds show a change in one of 1/alpha comparisons. `block_rounds` is how many
+    rounds one stay of a build measured: where the stays disagree beyond the noise of their rounds, each counts as a single
+    observation, because what moved the machine moved all rounds of a stay together.
+    """
+    spread = start_spread(known_starts)
+    shared = [
+        cell for cell in before.cells if before.figures(*cell) is not None and now.figures(*cell) is not None
+    ]
+    pairs: list[tuple[str, CellKey, Metric, Values, Values]] = []
+    for config, key in shared:
+        for metric in METRICS.values():
+            one, other = (_values(side, config, key, metric) for side in (before, now))
+            if one.keys() & other.keys():
+                pairs.append((config, key, metric, one, other))
+    share = alpha / 2 / max(1, len(pairs))
+
+    def tolerance(own: float) -> Tolerance:
+        return within_session(own, starts, spread) if same_session else across_sessions(own, spread)
+
+    unrest = None if block_rounds is None else _unrest(pairs, block_rounds)
+    changes: list[Change] = []
+    losses: list[Loss] = []
+    for config, key, metric, one, other in pairs:
+        loss = paired_loss(one, other, higher_is_better=metric.higher_is_better)
+        assert loss is not None
+        if unrest is not None and block_rounds is not None:
+            by_stay = _block_losses(one, other, metric, block_rounds)
+            loss = mean_loss([stay.mean for stay in by_stay.values()])
+        if metric is TOK_S:
+            losses.append(loss)
+        numbers = one.keys() & other.keys()
+        changes.append(
+            Change(
+                config=config,
+                key=key,
+                metric=metric,
+                before=_geometric([one[number] for number in numbers]),
+                now=_geometric([other[number] for number in numbers]),
+                loss=loss,
+                tolerance=tolerance(metric.tolerance),
+                alpha=share,
+            )
+        )
+    together = pooled_loss(losses) if unrest is None else _of_stays(pairs, block_rounds or 1)
+    if together is not None and len(losses) > 1:
+        pooled = Change(
+            config="all",
+            key=None,
+            metric=TOK_S,
+            before=1.0,
+            now=math.exp(-together.mean),
+            loss=together,
+            tolerance=tolerance(POOLED_TOLERANCE),
+            alpha=alpha / 2,
+        )
+        changes.insert(0, pooled)
+    known = set(shared)
+    return Comparison(
+        *names,
+        tuple(changes),
+        tuple(f"{config} {key.id}" for config, key in before.cells if (config, key) not in known),
+        tuple(f"{config} {key.id}" for config, key in now.cells if (config, key) not in known),
+        unrest,
+    )
+
+
+def setting_differences(before: StoredRun, now: StoredRun) -> tuple[Difference, ...]:
+    """What must agree before two runs may be compared, and does not: hardware, models, workload.
+
+    A run without a fingerprint says nothing of these, which is a difference too.
+    """
+    unknown = tuple(
+        Difference("fingerprint", *(run.id if run.session.values else "absent" for run in (before, now)))
+        for run in (before, now)
+        if not run.session.values
+    )
+    if unknown:
+        return unknown[:1]
+    return tuple(one for one in before.session.differences(now.session) if one.name.startswith(_SETTING))
+
+
+def _block_losses(one: Values, other: Values, metric: Metric, rounds: int) -> dict[int, Loss]:
+    """The loss in each block of that many rounds."""
+    numbers = one.keys() & other.keys()
+    found: dict[int, Loss] = {}
+    for block in sorted({number // rounds for number in numbers}):
+        inside = {number: one[number] for number in numbers if number // rounds == block}
+        loss = paired_loss(inside, other, higher_is_better=metric.higher_is_better)
+        if loss is not None:
+            found[block] = loss
+    return found
+
+
+def _unrest(pairs: Sequence[tuple[str, CellKey, Metric, Values, Values]], rounds: int) -> float | None:
+    """How far apart the blocks' losses of tok/s are, as a share, when the rounds' own noise does not explain it; else None."""
+    cells: dict[int, list[Loss]] = {}
+    for _, _, metric, one, other in pairs:
+        if metric is TOK_S:
+            for block, loss in _block_losses(one, other, metric, rounds).items():
+                cells.setdefault(block, []).append(loss)
+    together = [pooled for losses in cells.values() if (pooled := pooled_loss(losses)) is not None]
+    means = [loss.mean for loss in together]
+    apart = math.expm1(max(means) - min(means)) if means else 0.0
+    return apart if apart > RESTLESS and not agree(together) else None
+
+
+def _of_stays(pairs: Sequence[tuple[str, CellKey, Metric, Values, Values]], rounds: int) -> Loss | None:
+    """tok/s of all cells together, each block a single observation: the cells of a stay share its luck."""
+    blocks: dict[int, list[float]] = {}
+    for _, _, metric, one, other in pairs:
+        if metric is TOK_S:
+            for block, loss in _block_losses(one, other, metric, rounds).items():
+                blocks.setdefault(block, []).append(loss.mean)
+    means = [math.fsum(cells) / len(cells) for cells in blocks.values()]
+    return mean_loss(means) if means else None
+
+
+def _values(side: Results, config: str, key: CellKey, metric: Metric) -> Values:
+    figures = side.figures(config, key)
+    return {} if figures is None else round_values(metric, figures, side.cells.get((BASELINE.id, key)))
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return math.exp(math.fsum(math.log(value) for value in values) / len(values))

@@ -1,0 +1,86 @@
+"""Where a session's time went, and how much of it was the harness itself: what is neither start, verification, warm-up, flush nor load."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Activity = Literal["start", "verify", "warm-up", "flush", "load", "wait"]
+"""What a session does on purpose. `wait`: for a lock, or for another run to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Seconds by activity out of a wall time."""
+
+    wall: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def harness(self) -> float:
+        """Seconds that no activity explains."""
+        return max(0.0, self.wall - sum(self.parts.values()))
+
+    @property
+    def share(self) -> float:
+        """The harness's share of the wall time."""
+        return self.harness / self.wall if self.wall else 0.0
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.parts.items() if seconds)
+        return f"harness overhead {self.share:.1%} of {self.wall:.1f} s ({parts or 'nothing else was done'})"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for the store."""
+        return {
+            "wall_s": self.wall,
+            "parts_s": dict(self.parts),
+            "harness_s": self.harness,
+            "share": self.share,
+        }
+
+
+class Ledger:
+    """Adds up activities as they happen; of nested ones the inner gets the time. Not thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._parts: dict[str, float] = {}
+        self._open: list[tuple[str, float]] = []
+
+    @contextmanager
+    def during(self, activity: Activity) -> Iterator[None]:
+        """Time inside counts as this activity, however it ends."""
+        self._settle()
+        self._open.append((activity, self._clock()))
+        try:
+            yield
+        finally:
+            self._settle()
+            self._open.pop()
+            if self._open:
+                outer, _ = self._open[-1]
+                self._open[-1] = (outer, self._clock())
+
+    def add(self, activity: Activity, seconds: float) -> None:
+        """Time that somebody else measured, for instance the pool a start. Taken out of the activity around it."""
+        self._parts[activity] = self._parts.get(activity, 0.0) + seconds
+        if self._open:
+            outer, since = self._open[-1]
+            self._open[-1] = (outer, since + seconds)
+
+    def account(self) -> Account:
+        """What there is so far."""
+        self._settle()
+        return Account(self._clock() - self._began, dict(self._parts))
+
+    def _settle(self) -> None:
+        if self._open:
+            activity, since = self._open[-1]
+            now = self._clock()
+            self._parts[activity] = self._parts.get(activity, 0.0) + now - since
+            self._open[-1] = (activity, now)

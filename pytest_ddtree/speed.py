@@ -1,0 +1,151 @@
+"""The cells of one session: each measured once, on prompts that every config answers in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_ddtree.grid import CellKey, Config
+from pytest_ddtree.measuring import UnnaturalAnswers, measure_rounds
+from pytest_ddtree.results.model import CellFigures, Round
+from pytest_ddtree.results.runs import prompts_digest
+from pytest_ddtree.servers.handle import Server
+from pytest_ddtree.verifying import whole
+from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec
+from pytest_ddtree.workload.natural import natural_prompts
+from pytest_ddtree.workload.rounds import SamplingRule, decide
+from pytest_ddtree.workload.shape import infeasible, longest_output
+
+if TYPE_CHECKING:
+    from pytest_ddtree.run import Run
+
+
+class Infeasible(Exception):
+    """A cell that the server cannot hold: nothing is wrong, and nothing can be measured."""
+
+
+class Speed:
+    """Measures cells."""
+
+    def __init__(self, run: Run, *, on_measured: Callable[[Config, CellFigures], None]) -> None:
+        self._run = run
+        self._settings = run.settings
+        self._on_measured = on_measured
+        self._indices: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    def use_prompts(self, chosen: Mapping[tuple[str, int], Sequence[int]]) -> None:
+        """Use the prompts that an earlier part of this run chose: (workload, context) -> their numbers."""
+        self._indices.update({cell: tuple(numbers) for cell, numbers in chosen.items()})
+
+    def measure(self, config: Config, key: CellKey, *, at_least: int = 0) -> CellFigures:
+        """The figures of one cell, measured once; with `at_least` more rounds are added to fewer.
+
+        Raises:
+            Infeasible: the server cannot hold it.
+            Infrastructure: it could not be measured.
+        """
+        run = self._run
+        known = run.results.cells.get((config.id, key))
+        if known is not None and len(known.rounds) >= at_least:
+            return known
+        before = known.rounds if known is not None else self._stored(config, key)
+        server = run.get(config, best=not config.speculative)
+        self._refuse_infeasible(server, key)
+        try:
+            rounds = self._rounds(server, config, key, before, at_least)
+        except UnnaturalAnswers:
+            if config.speculative or (key.workload, key.context) in self._indices:
+                raise
+            self._choose_prompts(server, key)
+            rounds = self._rounds(server, config, key, (), at_least)
+        except CellNotMeasured:
+            # A dead server explains more than the requests that failed.
+            server.check_alive()
+            raise
+        server.check_alive()
+        figures = CellFigures(config=config.id, key=key, rounds=rounds)
+        run.results.cells[(config.id, key)] = figures
+        self._on_measured(config, figures)
+        return figures
+
+    def _stored(self, config: Config, key: CellKey) -> tuple[Round, ...]:
+        """Rounds that an interrupted run measured."""
+        resumed = self._run.resumed
+        if resumed is None:
+            return ()
+        rounds = [
+            one for one in resumed.stored.rounds if (one.config, one.key, one.again) == (config.id, key, 0)
+        ]
+        return tuple(sorted(rounds, key=lambda one: one.number))
+
+    def _rounds(
+        self, server: Server, config: Config, key: CellKey, before: tuple[Round, ...], at_least: int
+    ) -> tuple[Round, ...]:
+        run, settings = self._run, self._settings
+        most = max(settings.rounds, at_least)
+        rule = SamplingRule(
+            precision=settings.precision,
+            min_rounds=max(at_least, settings.min_rounds),
+            max_rounds=most,
+        )
+        if decide([one.tok_s for one in before], rule).stop:
+            return before
+        indices = self._indices.get((key.workload, key.context))
+        spec = CellSpec(
+            context=key.context,
+            concurrency=key.concurrency,
+            output=settings.output,
+            temperature=key.temperature,
+            turnovers=settings.turnovers,
+            seed=settings.seed,
+        )
+        measuring = measure_rounds(
+            run.async_client(server),
+            run.maker(key.workload),
+            key,
+            spec,
+            rule,
+            config=config.id,
+            eos=run.facts.eos,
+            indices=indices,
+            before=before,
+            stamp=lambda one: replace(
+                one, start_no=server.start_no, prompts="" if indices is None else prompts_digest(indices)
+            ),
+            keep=lambda one: run.store("round", round=one.as_json()),
+            client_lag=settings.client_lag,
+            deadline_s=settings.request_timeout,
+        )
+        return run.await_(measuring)
+
+    def _refuse_infeasible(self, server: Server, key: CellKey) -> None:
+        reason = infeasible(
+            concurrency=key.concurrency,
+            context=key.context,
+            output=longest_output(self._settings.output),
+            max_total_tokens=whole(server.info.get("max_total_num_tokens")),
+            max_request_tokens=whole(server.info.get("max_req_input_len")),
+        )
+        if reason is not None:
+            raise Infeasible(f"{key.id}: {reason}")
+
+    def _choose_prompts(self, server: Server, key: CellKey) -> None:
+        """Choose prompts whose natural answer on the baseline is long enough, for every config."""
+        run, settings = self._run, self._settings
+        run.progress(f"baseline: choosing prompts of {key.context} tokens with long natural answers")
+        maker = run.maker(key.workload)
+        concurrency = max(settings.concurrency)
+        choosing = natural_prompts(
+            run.async_client(server),
+            lambda index: maker.make(key.context, index),
+            concurrency * (settings.turnovers + 1),
+            output=longest_output(settings.output),
+            concurrency=concurrency,
+            deadline_s=settings.request_timeout,
+        )
+        chosen = run.await_(choosing)
+        numbers = {maker.make(key.context, index).tag: index for index in range(4 * len(chosen))}
+        indices = tuple(numbers[prompt.tag] for prompt in chosen)
+        self._indices[(key.workload, key.context)] = indices
+        run.store("prompts", workload=key.workload, context_tokens=key.context, indices=list(indices))

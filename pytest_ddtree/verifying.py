@@ -1,0 +1,316 @@
+"""Verification of one session: the baseline's answers and noise, verdicts by level, the contract, level full at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.client.records import Record
+from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.exactness.baseline import BaselineAnswers, measure_floor
+from pytest_ddtree.exactness.contract.catalogue import Clause, judge_evidence
+from pytest_ddtree.exactness.contract.evidence import Evidence, Subject
+from pytest_ddtree.exactness.floor import NoiseFloor, assumed_floor
+from pytest_ddtree.exactness.judged import JudgedAnswer
+from pytest_ddtree.exactness.levels import (
+    AnswerFailed,
+    Prompt,
+    SelfLevelUnavailable,
+    collect,
+    first_divergence,
+    self_consistency,
+    teacher_force,
+)
+from pytest_ddtree.exactness.report import corruption_report
+from pytest_ddtree.exactness.rule import Rule, judge
+from pytest_ddtree.exactness.verdict import Level, Verdict
+from pytest_ddtree.grid import BASELINE, Config, verify_width
+from pytest_ddtree.servers.handle import Server
+
+if TYPE_CHECKING:
+    from pytest_ddtree.run import Run
+
+
+class NotVerified(Infrastructure):
+    """A config could not be judged; the text says why. Never a pass, and no verdict on the engine either."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What the non-speculative server said: answers with logprobs at every position, and its noise against itself."""
+
+    answers: BaselineAnswers
+    floor: NoiseFloor
+    float32: bool
+    """Whether it computes in float32, where a gap of 1e-3 nats is no rounding any more."""
+
+
+class Verifier:
+    """Judges configs; every verdict is made once and remembered."""
+
+    def __init__(self, run: Run, *, on_verified: Callable[[Config, Verdict], None]) -> None:
+        self._run = run
+        self._settings = run.settings
+        self._on_verified = on_verified
+        self._baseline: Baseline | Infrastructure | None = None
+        self._verdicts: dict[Config, Verdict | Infrastructure] = {}
+        self._answers: dict[Config, list[tuple[tuple[Prompt, ...], dict[str, Record]]]] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether the baseline was asked already, with whatever outcome."""
+        return self._baseline is not None
+
+    @property
+    def baseline(self) -> Baseline:
+        """Answers and noise floor of the non-speculative server; made on first use. Raises Infrastructure."""
+        if self._baseline is None:
+            try:
+                self._baseline = self._record_baseline()
+            except Infrastructure as error:
+                self._baseline = error
+        if isinstance(self._baseline, Infrastructure):
+            raise self._baseline
+        return self._baseline
+
+    def prompts(self) -> list[Prompt]:
+        """Prompts of ragged lengths, half of them short, up to 1024 tokens: equal lengths hide a mix-up of rows."""
+        count = self._settings.exactness_prompts
+        maker = self._run.maker("code")
+        longest = min(1024, max(self._settings.context))
+        shortest = min(longest, maker.minimum + 8)
+        prompts = []
+        for index in range(count):
+            length = round(shortest * (longest / shortest) ** (index / max(1, count - 1))) + index % 3
+            made = maker.make(length, index, purpose="exactness")
+            prompts.append(Prompt(tag=made.tag, ids=made.ids))
+        return prompts
+
+    @property
+    def concurrency(self) -> int:
+        """Requests in flight in the concurrent half of verification."""
+        return min(32, max(self._settings.concurrency), self._settings.exactness_prompts)
+
+    def verify(self, config: Config) -> Verdict:
+        """The verdict on a config, made once.
+
+        Raises:
+            Infrastructure: it could not be judged.
+        """
+        known = self._verdicts.get(config)
+        if known is None:
+            try:
+                known = self._verify(config)
+            except Infrastructure as error:
+                known = error
+            self._verdicts[config] = known
+        if isinstance(known, Infrastructure):
+            raise known
+        if known.kind == "unknown":
+            raise NotVerified(f"{config.id}: unknown, which is no pass: {'; '.join(known.reasons)}")
+        return known
+
+    def contract(self, config: Config, clause: Clause) -> tuple[Evidence, Verdict | None]:
+        """Carry out one clause of the contract on a config; the verdict is on the answers that it produced.
+
+        Judged at level full where the baseline is up, else at level self; level full then comes with `rescore`.
+
+        Raises:
+            Infrastructure: it could not be carried out.
+        """
+        run = self._run
+        floor, rule = self.floor_and_rule()
+        server = run.get(config)
+        client = run.async_client(server)
+        evidence = run.await_(clause.procedure(self._subject(config, server)))
+        if evidence.problems:
+            # What a server did that died meanwhile is no verdict on its answers.
+            server.check_alive()
+        scorer = run.async_client(run.get(BASELINE)) if run.is_up(BASELINE) else None
+        self._keep(config, evidence.prompts, evidence.records)
+        judging = judge_evidence(evidence, floor, rule, config=config.id, baseline=scorer, itself=client)
+        try:
+            verdict = run.await_(judging)
+        except SelfLevelUnavailable as error:
+            run.progress(f"{config.id}, {clause.name}: judged at the end: {error}")
+            return evidence, None
+        if verdict is not None and verdict.kind == "unknown":
+            raise NotVerified(f"{config.id}, {clause.name}: {'; '.join(verdict.reasons)}")
+        if verdict is not None and not verdict.passed:
+            run.results.verdicts.setdefault(config.id, []).append(verdict)
+            run.store("verdict", verdict=verdict.as_json(), clause=clause.name)
+        return evidence, verdict
+
+    def rescore(self, config: Config) -> Verdict:
+        """Level full for everything that a config has answered; starts the baseline once more where it had to go.
+
+        Raises:
+            Infrastructure: there is nothing to judge, or no baseline to judge it.
+        """
+        run = self._run
+        known = run.results.verdict(config.id)
+        if known is not None and (known.level == "full" or not known.passed):
+            return known
+        kept = self._answers.get(config, [])
+        if not kept:
+            raise NotVerified(
+                f"{config.id}: none of its answers was recorded in this session, so there is nothing to judge; "
+                "select an exactness test of this config too"
+            )
+        baseline = self.baseline
+        scorer = run.async_client(run.get(BASELINE, None if run.is_up(BASELINE) else "rescore"))
+        judged: list[JudgedAnswer] = []
+        for prompts, records in kept:
+            scoring = teacher_force(
+                scorer, prompts, records, baseline=baseline.answers, concurrency=self.concurrency
+            )
+            judged += run.await_(scoring)
+        verdict = judge(judged, baseline.floor, self.rule(baseline.float32), config=config.id, level="full")
+        return self._note(config, verdict)
+
+    def explain(self, config: Config, verdict: Verdict) -> str:
+        """The report of a verdict that did not pass: the worst tokens in their text, with the judge's candidates."""
+        prompts: dict[str, Prompt] = {}
+        shown: dict[str, Record] = {}
+        for worst in verdict.worst:
+            for asked, records in self._answers.get(config, []):
+                record = records.get(worst.tag)
+                emitted = () if record is None else record.output_ids
+                at = worst.position
+                if record is not None and at < len(emitted) and emitted[at] == worst.score.token_id:
+                    shown[worst.tag] = record
+                    prompts[worst.tag] = next(prompt for prompt in asked if prompt.tag == worst.tag)
+        return corruption_report(verdict, prompts, shown, decode=self._run.maker("code").decode)
+
+    def floor_and_rule(self) -> tuple[NoiseFloor, Rule]:
+        """What answers are judged by: the baseline's floor, or an assumed one where there is no baseline at all."""
+        if not self._run.has_baseline:
+            return assumed_floor(), self.rule(False)
+        baseline = self.baseline
+        return baseline.floor, self.rule(baseline.float32)
+
+    def rule(self, float32: bool) -> Rule:
+        """The rule with the options' thresholds; the design rate of false alarms is a session's, shared by its configs."""
+        settings = self._settings
+        gap_min = settings.gap_min if settings.gap_min is not None else 1e-3 if float32 else 1.0
+        return Rule(
+            gap_factor=settings.gap_factor,
+            gap_min=gap_min,
+            share_factor=settings.share_factor,
+            share_margin=settings.share_margin,
+            alpha=settings.alpha / max(1, len(self._run.configs)),
+        )
+
+    def _record_baseline(self) -> Baseline:
+        run = self._run
+        if not run.has_baseline:
+            raise NotVerified(
+                "there is no non-speculative server to compare with: give its address with --ddtree-baseline-url URL"
+            )
+        server = run.get(BASELINE)
+        prompts = self.prompts()
+        # Kernels choose their arithmetic by rows: the run's concurrency, and the rows of its widest verify step.
+        rows = self.concurrency * self._widest()
+        conditions = sorted({1, self.concurrency, min(self._settings.exactness_prompts, 64, rows)})
+        widths = ", ".join(map(str, conditions))
+        run.progress(f"baseline: answers and noise floor of {len(prompts)} prompts at concurrency {widths}")
+        measuring = measure_floor(
+            run.async_client(server),
+            prompts,
+            output=self._settings.exactness_output,
+            concurrencies=conditions,
+            ignore_eos=True,
+        )
+        answers, floor = run.await_(measuring)
+        return Baseline(answers, floor, server.info.get("dtype") == "float32")
+
+    def _widest(self) -> int:
+        size = self._run.facts.block_size or 16
+        return max((verify_width(config, size) for config in self._run.configs), default=1)
+
+    def _verify(self, config: Config) -> Verdict:
+        run = self._run
+        floor, rule = self.floor_and_rule()
+        server = run.get(config)
+        client = run.async_client(server)
+        prompts = self.prompts()
+        run.progress(
+            f"{config.id}: verifying {len(prompts)} answers, serial and at concurrency {self.concurrency}"
+        )
+        judged: list[JudgedAnswer] = []
+        level: Level = "self"
+        for width, asked in ((1, prompts[::2]), (self.concurrency, prompts)):
+            # Answers go on past their end: a model that answers in 25 tokens would leave most of a fault unseen.
+            output = self._settings.exactness_output
+            records = self._collect(config, client, asked, output=output, concurrency=width)
+            self._keep(config, asked, records)
+            if run.is_up(BASELINE):
+                level = "full"
+                scorer = run.async_client(run.get(BASELINE))
+                scoring = teacher_force(
+                    scorer, asked, records, baseline=self.baseline.answers, concurrency=self.concurrency
+                )
+                judged += run.await_(scoring)
+            elif run.has_baseline:
+                level = "first-divergence"
+                judged += first_divergence(asked, records, self.baseline.answers)
+            else:
+                judged += self._by_itself(config, client, asked, records)
+        return self._note(config, judge(judged, floor, rule, config=config.id, level=level))
+
+    def _collect(
+        self, config: Config, client: AsyncClient, asked: Sequence[Prompt], *, output: int, concurrency: int
+    ) -> dict[str, Record]:
+        collecting = collect(client, asked, output=output, concurrency=concurrency, ignore_eos=True)
+        try:
+            return self._run.await_(collecting)
+        except AnswerFailed as error:
+            # A dead server explains more than a broken connection does.
+            raise self._run.fault(config, error.record) or error from None
+
+    def _by_itself(
+        self, config: Config, client: AsyncClient, asked: Sequence[Prompt], records: dict[str, Record]
+    ) -> list[JudgedAnswer]:
+        try:
+            return self._run.await_(self_consistency(client, asked, records, concurrency=self.concurrency))
+        except SelfLevelUnavailable as error:
+            raise NotVerified(f"{config.id}: {error}") from None
+
+    def _note(self, config: Config, verdict: Verdict) -> Verdict:
+        run = self._run
+        run.results.verdicts.setdefault(config.id, []).append(verdict)
+        run.store("verdict", verdict=verdict.as_json())
+        run.progress(f"{config.id}: {verdict.summary()}")
+        self._on_verified(config, verdict)
+        return verdict
+
+    def _keep(self, config: Config, prompts: Sequence[Prompt], records: dict[str, Record]) -> None:
+        """Keep answers for the report of a corruption, and for level full where the baseline is not up now."""
+        self._answers.setdefault(config, []).append((tuple(prompts), records))
+
+    def _subject(self, config: Config, server: Server) -> Subject:
+        run, info = self._run, server.info
+        embedded = self._settings.server == "reference"
+        return Subject(
+            client=run.async_client(server),
+            prompts=tuple(self.prompts()),
+            decode=run.maker("code").decode_plain,
+            output=self._settings.exactness_output,
+            long_output=640 if embedded else 2048,
+            eos=run.facts.eos,
+            vocab_size=run.facts.vocab_size,
+            block_size=(config.block_size or run.facts.block_size) if config.speculative else None,
+            window=config.window,
+            page_size=whole(info.get("page_size")),
+            chunked_prefill=whole(info.get("chunked_prefill_size")),
+            context_length=whole(info.get("context_length")) or run.facts.max_positions,
+            deadline_s=self._settings.request_timeout,
+            seed=self._settings.seed,
+        )
+
+
+def whole(value: object) -> int | None:
+    """The value if it is a whole number; servers leave fields out or send null."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,104 @@
+"""Servers that somebody else runs: nothing is started or stopped, and the config that runs is the one that was asked."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from suite import SMALL, run
+
+MODEL = Path(__file__).parents[2] / "pytest_ddtree" / "reference" / "weights" / "target"
+
+
+class Running:
+    """An embedded server started by hand."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        with log.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pytest_ddtree.reference", "--port", "0", *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + 60
+        while "ready to roll" not in log.read_text():
+            assert self.process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
+        assert found is not None
+        self.url = found[0]
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+TREE = (
+    "--speculative-algorithm",
+    "DDTREE",
+    "--speculative-ddtree-budget",
+    "8",
+    "--speculative-ddtree-topk",
+    "4",
+)
+DRAFT = ("--speculative-draft-model-path", str(MODEL.parent / "draft"))
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Running]]:
+    folder = tmp_path_factory.mktemp("servers")
+    baseline = Running(folder / "baseline.log")
+    tree = Running(folder / "tree.log", *TREE, *DRAFT)
+    yield baseline, tree
+    tree.stop()
+    baseline.stop()
+
+
+def test_two_urls_give_the_whole_main_job(servers: tuple[Running, Running], tmp_path: Path) -> None:
+    baseline, tree = servers
+    urls = (f"--ddtree-url={tree.url}", f"--ddtree-baseline-url={baseline.url}")
+    outcome = run(
+        "-m", "bench", *urls, f"--ddtree-model={MODEL}", *SMALL, "--ddtree-turnovers", "1", results=tmp_path
+    )
+    assert outcome.code == 0, outcome.output
+    assert "exact at level full" in outcome.output
+    assert "x baseline" in outcome.output
+    assert baseline.process.poll() is None
+    assert tree.process.poll() is None
+
+
+def test_a_url_alone_is_judged_by_itself(servers: tuple[Running, Running], tmp_path: Path) -> None:
+    _, tree = servers
+    selection = ("-m", "bench", "-k", "exact_against or throughput or effective")
+    outcome = run(*selection, f"--ddtree-url={tree.url}", f"--ddtree-model={MODEL}", *SMALL, results=tmp_path)
+    assert outcome.code == 0, outcome.output
+    assert "at level self" in outcome.output
+    assert not any("baseline" in name and "against" not in name for name in outcome.tests)
+
+
+def test_a_server_of_another_config_fails_by_name(servers: tuple[Running, Running], tmp_path: Path) -> None:
+    _, tree = servers
+    arguments = ("-m", "bench", "-k", "effective", "--ddtree-budget", "16", f"--ddtree-url={tree.url}")
+    outcome = run(*arguments, f"--ddtree-model={MODEL}", *SMALL, results=tmp_path)
+    assert outcome.tests == {"test_effective_config[b16-k4-wnone]": "failure"}, outcome.output
+    assert "budget: asked 16, HTTP says 8" in outcome.output
+
+
+def test_a_url_where_nothing_answers_is_an_error_that_names_it(tmp_path: Path) -> None:
+    outcome = run(
+        "-m",
+        "bench",
+        "-k",
+        "effective",
+        "--ddtree-url=http://127.0.0.1:9",
+        f"--ddtree-model={MODEL}",
+        results=tmp_path,
+    )
+    assert set(outcome.tests.values()) == {"error"}, outcome.output
+    assert "http://127.0.0.1:9" in outcome.output

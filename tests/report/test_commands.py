@@ -1,0 +1,149 @@
+"""`pytest-ddtree show`, `compare` and `export` on stored runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from test_reports import a_cell, a_verdict
+
+from pytest_ddtree.report import compare_cli, export_cli, show_cli
+from pytest_ddtree.results.store import Store
+
+PRINT = {"gpu.name": "NVIDIA H200", "gpu.count": 8, "model.weights": "abc"}
+
+
+def a_run(results: Path, name: str, rate: float, **fingerprint: object) -> Path:
+    path = results / name / "results.jsonl"
+    with Store(path) as store:
+        store.append("run", plugin="x", started="2026-01-01", settings={})
+        store.append("fingerprint", scope="session", fingerprint={**PRINT, **fingerprint})
+        store.append("start", config="baseline", reason=None, seconds=1.0, ok=True)
+        for config, speed in (("baseline", 100.0), ("b8-k4-wnone", rate)):
+            for one in a_cell(config, speed).rounds:
+                store.append("round", round=one.as_json())
+        store.append("verdict", verdict=a_verdict("b8-k4-wnone", "exact").as_json())
+    return path
+
+
+def two_builds(results: Path, name: str, rates: dict[str, float], *, corrupt: str | None = None) -> None:
+    with Store(results / name / "results.jsonl") as store:
+        store.append("run", plugin="x", started="2026-01-01", settings={})
+        for build, rate in rates.items():
+            kind = "corrupt" if build == corrupt else "exact"
+            verdict = a_verdict("b8-k4-wnone", kind, *(["a gap of 9 nats"] if build == corrupt else []))
+            store.append("verdict", build=build, against="base", verdict=verdict.as_json())
+            for one in a_cell("b8-k4-wnone", rate).rounds:
+                store.append("round", round={**one.as_json(), "build": build, "start_no": 1})
+
+
+def test_runs_are_listed_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_cli.run(["--results", str(tmp_path)]) == 2
+    a_run(tmp_path, "20260101T0-1", 150.0)
+    assert show_cli.run(["--results", str(tmp_path)]) == 0
+    listed = capsys.readouterr().out
+    assert "20260101T0-1" in listed
+    assert "NVIDIA H200" in listed
+    assert show_cli.run(["last", "--results", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "b8-k4-wnone: code" in shown
+    assert "151.5" in shown
+
+
+def test_a_torn_run_is_shown_and_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = a_run(tmp_path, "20260101T0-1", 150.0)
+    torn = path.read_bytes()[:-5]
+    path.write_bytes(torn)
+    assert show_cli.run(["last", "--results", str(tmp_path)]) == 0
+    assert "unfinished last record" in capsys.readouterr().out
+    assert path.read_bytes() == torn
+
+
+def test_a_corrupt_run_is_named_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = a_run(tmp_path, "20260101T0-1", 150.0)
+    path.write_bytes(b"nonsense\n" + path.read_bytes())
+    for command in (show_cli.run, export_cli.run):
+        assert command(["last", "--results", str(tmp_path)]) == 2
+        assert "line 1" in capsys.readouterr().err
+
+
+def test_two_runs_are_compared_and_a_loss_is_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_run(tmp_path, "20260101T0-1", 150.0)
+    a_run(tmp_path, "20260102T0-1", 150.0)
+    a_run(tmp_path, "20260103T0-1", 110.0)
+    arguments = ["--results", str(tmp_path)]
+    assert compare_cli.run(["20260101", "20260102", *arguments]) == 0
+    assert "nothing changed beyond noise" in capsys.readouterr().out
+    assert compare_cli.run(["20260101", "20260103", *arguments]) == 1
+    assert "worse: b8-k4-wnone ctx60-c4: tok_s" in capsys.readouterr().out
+    assert compare_cli.run(["20260101", "20260103", "--json", *arguments]) == 1
+    assert json.loads(capsys.readouterr().out)["before"] == "20260101T0-1"
+
+
+def test_another_gpu_is_never_compared_silently(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path, "20260101T0-1", 150.0)
+    a_run(tmp_path, "20260102T0-1", 150.0, **{"gpu.name": "NVIDIA B300"})
+    with Store(tmp_path / "20260103T0-1" / "results.jsonl") as store:
+        store.append("round", round=a_cell("baseline", 100.0).rounds[0].as_json())
+    arguments = ["--results", str(tmp_path)]
+    assert compare_cli.run(["20260101", "20260102", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert "gpu.name: was NVIDIA H200, is NVIDIA B300" in captured.err
+    assert captured.out == ""
+    assert compare_cli.run(["20260101", "20260102", "--anyway", *arguments]) == 0
+    assert compare_cli.run(["20260101", "20260103", *arguments]) == 2
+    assert "fingerprint" in capsys.readouterr().err
+
+
+def test_builds_of_one_run_are_compared_and_the_corrupt_one_is_blamed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--results", str(tmp_path)]
+    two_builds(tmp_path, "20260101T0-1", {"base": 150.0, "patched": 120.0})
+    assert compare_cli.run(["20260101", *arguments]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("patched / base")
+    assert "worse: b8-k4-wnone ctx60-c4: tok_s" in text
+    two_builds(tmp_path, "20260102T0-1", {"base": 150.0, "patched": 150.0}, corrupt="patched")
+    assert compare_cli.run(["20260102", *arguments]) == 1
+    assert "patched is to blame" in capsys.readouterr().out
+    two_builds(tmp_path, "20260103T0-1", {"base": 150.0, "patched": 150.0}, corrupt="base")
+    assert compare_cli.run(["20260103", *arguments]) == 1
+    assert "base is to blame" in capsys.readouterr().out
+    a_run(tmp_path, "20260104T0-1", 1.0)
+    assert compare_cli.run(["20260104", *arguments]) == 2
+
+
+def test_exports_can_be_read_by_what_they_are_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path, "20260101T0-1", 150.0)
+    arguments = ["last", "--results", str(tmp_path), "--format"]
+    texts = {}
+    for form in export_cli.FORMATS:
+        assert export_cli.run([*arguments, form]) == 0
+        texts[form] = capsys.readouterr().out
+    rows = list(csv.DictReader(io.StringIO(texts["csv"])))
+    assert [row["config"] for row in rows] == ["baseline", "b8-k4-wnone"]
+    assert float(rows[1]["tok_s"]) == pytest.approx(151.5, abs=0.1)
+    assert rows[0]["accept_length"] == ""
+    assert rows[1]["verdict"] == "exact"
+    rounds = list(csv.DictReader(io.StringIO(texts["rounds-csv"])))
+    assert len(rounds) == 8
+    assert json.loads(texts["json"])["cells"][0]["config"] == "baseline"
+    assert texts["html"].startswith("<!doctype html>")
+    assert texts["markdown"].startswith("## ddtree")
+    file = tmp_path / "new" / "out.csv"
+    assert export_cli.run([*arguments, "csv", "-o", str(file)]) == 0
+    assert file.read_text() == texts["csv"]
+    assert export_cli.run(["nothing", "--results", str(tmp_path)]) == 2
+
+
+def test_a_spreadsheet_runs_no_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(tmp_path / "20260101T0-1" / "results.jsonl") as store:
+        store.append("round", round=a_cell("=1+1", 100.0).rounds[0].as_json())
+    export_cli.run(["last", "--results", str(tmp_path)])
+    assert "'=1+1" in capsys.readouterr().out

@@ -1,0 +1,246 @@
+"""Reports: what failed comes first, nothing is loaded from elsewhere, nothing is markup that a model wrote, no secret is shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ddtree.exactness.verdict import Verdict, VerdictKind
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.report import github, html, jsonreport, terminal
+from pytest_ddtree.report.findings import Finding, Report, findings
+from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.gates import Design, gate_cell
+from pytest_ddtree.results.metrics import TOK_S
+from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo
+from pytest_ddtree.results.secrets import known_secrets
+from pytest_ddtree.results.tolerance import Tolerance
+
+SECRET = "s3cr3t-0123456789"
+EVIL = "<script>alert(1)</script> | `x` [a](http://evil) ::error::no\n%0A"
+
+
+def a_verdict(config: str, kind: VerdictKind, *reasons: str) -> Verdict:
+    return Verdict(
+        kind=kind, level="full", config=config, prompts=4, identical=4, tokens=99, off=0, largest=0.0, gap_limit=1.0,
+        floor_largest=0.0, floor_share=0.0, floor_tokens=99, p_share=1.0, reasons=reasons,
+    )  # fmt: skip
+
+
+def a_cell(config: str, rate: float) -> CellFigures:
+    key = CellKey(60, 4)
+    rounds = tuple(
+        Round(
+            config=config, key=key, number=number, requests=4, tokens=256, wall_s=256 / (rate + number), ttft_s=(0.02,),
+            time_per_token_s=(0.002,), latency_s=(0.2,), verify_steps=None if config == "baseline" else 64,
+            cached_tokens=0, decode_tok_s=None,
+        )
+        for number in range(4)
+    )  # fmt: skip
+    return CellFigures(config=config, key=key, rounds=rounds)
+
+
+def a_gate(before: float, now: float, what: str = "b8-k4-wnone ctx60-c4") -> dict[str, Any]:
+    noise = (1.0, 1.01, 0.99, 1.0)
+    gate = gate_cell(
+        what,
+        TOK_S,
+        dict.fromkeys(range(4), before),
+        {number: now * noise[number] for number in range(4)},
+        Tolerance(0.03, "same session"),
+        Design(alpha=0.2),
+    )
+    assert gate is not None
+    return gate.as_json()
+
+
+def a_report(**changes: Any) -> Report:
+    results = Results(
+        starts=[StartInfo("baseline", None, 1.0), StartInfo("b8-k4-wnone", "rescore", 2.0)],
+        verdicts={"b8-k4-wnone": [a_verdict("b8-k4-wnone", "exact")], "b16-k4-wnone": [a_verdict("b16-k4-wnone", "corrupt", EVIL)]},
+        cells={
+            ("baseline", CellKey(60, 4)): a_cell("baseline", 100.0),
+            ("b8-k4-wnone", CellKey(60, 4)): a_cell("b8-k4-wnone", 150.0),
+            ("b16-k4-wnone", CellKey(60, 4)): a_cell("b16-k4-wnone", 777.0),
+        },
+        gates=[a_gate(150.0, 150.0), a_gate(200.0, 150.0)],
+        warnings=["the clock moved"],
+    )  # fmt: skip
+    prints = {
+        "session": Fingerprint({"gpu.name": "NVIDIA H200", "gpu.count": 8, "engine.revision": "abc"}),
+        "b8-k4-wnone": Fingerprint({"version": "0.5.20", "args": f"--api-key *** --note {EVIL}"}),
+    }
+    fields: dict[str, Any] = {
+        "results": results,
+        "started": "2026-01-01",
+        "run": "20260101T0-1",
+        "fingerprints": prints,
+    }
+    return Report(**{**fields, **changes})
+
+
+def test_what_failed_comes_first_and_each_thing_once() -> None:
+    found = findings(a_report().results)
+    assert [one.weight for one in found] == ["failure", "failure", "warning"]
+    assert found[0].title == "b16-k4-wnone is corrupt"
+    assert found[1].title == "b8-k4-wnone ctx60-c4: tok_s regressed"
+    results = a_report().results
+    results.warnings += ["the clock moved", results.gates[1]["text"]]
+    assert len(findings(results)) == 3
+
+
+def test_the_speed_of_wrong_answers_is_in_no_report() -> None:
+    report = a_report()
+    texts = [
+        github.markdown(report),
+        html.page(report),
+        json.dumps(jsonreport.session_json(report)["cells"]),
+        "\n".join(terminal.lines(report.results)),
+    ]
+    for text in texts:
+        assert "777" not in text
+        assert "778" not in text
+    assert "151." in github.markdown(report)
+
+
+def test_the_terminal_says_what_the_gates_say() -> None:
+    text = "\n".join(terminal.lines(a_report().results))
+    assert "gates: 1 regressed, 1 fine" in text
+    assert "-25.0%" in text
+
+
+class Tags(HTMLParser):
+    """Collects tags and the addresses that they load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action", "data")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def parsed(page: str) -> Tags:
+    tags = Tags()
+    tags.feed(page)
+    return tags
+
+
+def test_the_page_holds_everything_and_runs_nothing() -> None:
+    page = html.page(a_report())
+    tags = parsed(page)
+    assert not tags.open
+    assert not {"script", "img", "link", "iframe", "a"} & set(tags.tags)
+    assert tags.addresses == []
+    assert "default-src 'none'" in page
+    assert "url(" not in page
+    for text in ("b8-k4-wnone", "NVIDIA H200", "To look at", "1.49x", "rescore"):
+        assert text in page
+
+
+@given(st.text(max_size=60))
+def test_whatever_a_model_wrote_stays_text(text: str) -> None:
+    results = Results(
+        verdicts={text: [a_verdict(text, "corrupt", text)]}, warnings=[text], gates=[a_gate(2.0, 1.0, text)]
+    )
+    report = Report(results, text, text, {"session": Fingerprint({"gpu.name": text})})
+    tags = parsed(html.page(report))
+    assert not tags.open
+    assert set(tags.tags) <= {
+        "html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "ul", "li", "strong", "div", "table", "thead", "tbody",
+        "tr", "th", "td", "span",
+    }  # fmt: skip
+    markdown = github.markdown(report)
+    assert "<script" not in markdown
+    assert all(line.count("\n") == 0 for line in github.commands(findings(results)))
+
+
+def test_the_summary_has_regressions_before_figures() -> None:
+    text = github.markdown(a_report())
+    assert text.startswith("## ddtree: 2 regressions")
+    assert text.index("### Regressions") < text.index("### Undecided") < text.index("### Figures")
+    assert "<script>" not in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(line.endswith("|") for line in rows)
+    calm = Report(Results(cells={("baseline", CellKey(60, 4)): a_cell("baseline", 1.0)}))
+    assert github.markdown(calm).startswith("## ddtree: no regression in 1 cells")
+
+
+def test_the_summary_goes_to_the_file_of_the_step_and_is_cut_where_github_cuts(tmp_path: Path) -> None:
+    assert github.write_summary(a_report(), {}) is None
+    path = tmp_path / "summary.md"
+    path.write_text("before\n")
+    assert github.write_summary(a_report(), {"GITHUB_STEP_SUMMARY": str(path)}) == path
+    assert path.read_text().startswith("before\n## ddtree")
+    many = a_report()
+    many.results.warnings = [f"{number} " + "x" * 1000 for number in range(2000)]
+    github.write_summary(many, {"GITHUB_STEP_SUMMARY": str(path)})
+    assert path.stat().st_size < 1_000_000
+    assert "too long" in path.read_text()
+
+
+def test_annotations_are_one_line_each_and_cannot_be_forged() -> None:
+    lines = github.commands([Finding("failure", "a: b, c", EVIL), Finding("warning", "w", "text\r\nmore")])
+    assert lines[0].startswith("::error title=ddtree%3A a%3A b%2C c::<script>")
+    assert lines[1] == "::warning title=ddtree%3A w::text%0D%0Amore"
+    assert all("\n" not in line for line in lines)
+    assert len(github.commands([Finding("failure", "t", str(n)) for n in range(50)])) == 10
+
+
+def test_the_json_report_is_json_and_shows_no_secret() -> None:
+    environment = {"CI": "true", "HF_TOKEN": SECRET, "OTHER": "not-listed"}
+    report = {
+        "environment": {"Python": "3.11", "BUILD_URL": f"https://u:{SECRET}@ci/", "HF_TOKEN": SECRET},
+        "tests": [
+            {
+                "nodeid": "x",
+                "call": {"longrepr": f"E  ServerDied: --api-key {SECRET}", "stdout": SECRET},
+                "user_properties": [{"ddtree.config": "b8"}, {"ddtree.tok_s": "1"}],
+            }
+        ],
+    }
+    jsonreport.enrich(
+        report, a_report(), secrets=known_secrets("key-of-the-server", environment), environment=environment
+    )
+    text = json.dumps(report, allow_nan=False)
+    assert SECRET not in text
+    assert "not-listed" not in text
+    assert report["environment"] == {"Python": "3.11", "CI": "true"}
+    assert report["tests"][0]["user_properties"] == {"ddtree.config": "b8", "ddtree.tok_s": "1"}  # type: ignore[index]
+    assert report["ddtree"]["findings"][0]["weight"] == "failure"  # type: ignore[index]
+
+
+def test_figures_that_json_does_not_have_become_null() -> None:
+    figures = a_cell("baseline", 100.0)
+    one = CellFigures(config="baseline", key=figures.key, rounds=figures.rounds[:1])
+    value = jsonreport.cell_metadata(one)
+    json.dumps(value, allow_nan=False)
+    assert value["ddtree"]["figures"]["tok_s"]["low"] is None
+
+
+def test_properties_for_junit_name_their_units() -> None:
+    found = dict(jsonreport.properties(a_cell("b8-k4-wnone", 150.0), [a_gate(200.0, 150.0)]))
+    assert found["ddtree.gate.tok_s"] == "regressed"
+    assert found["ddtree.accept_length"] == "4"
+    assert math.isclose(float(found["ddtree.ttft_p90_ms"]), 20.0)
+    assert all(isinstance(value, str) for value in found.values())
+
+
+@pytest.mark.parametrize("secret", ["abc", ""])
+def test_short_values_are_not_masked_everywhere(secret: str) -> None:
+    assert known_secrets(secret, {"HF_TOKEN": secret}) == ()

@@ -1,0 +1,113 @@
+"""A/B of builds on the embedded server: the right one is blamed, both ways round, for corruption and for slowness."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_ddtree.ab import Ab, AbOutcome, importable
+from pytest_ddtree.grid import CellKey, Config
+from pytest_ddtree.options import make_settings
+from pytest_ddtree.report import compare_cli
+from pytest_ddtree.results.builds import parse_builds
+from pytest_ddtree.results.runs import find_runs, read_run
+
+CONFIG = Config("tree", 8, 4)
+CELLS = (CellKey(60, 1), CellKey(60, 2))
+SMALL = {
+    "context": "60",
+    "concurrency": "1,2",
+    "output": "16",
+    "exactness_prompts": "8",
+    "exactness_output": "24",
+    "rounds": "4",
+    "min_rounds": "2",
+}
+
+
+def outcome_of(results: Path, *builds: str, said: list[str] | None = None, **given: str) -> AbOutcome:
+    texts = {**SMALL, "results": str(results), **given}
+    settings = make_settings({name: (text, "test") for name, text in texts.items()})
+    specs = parse_builds(builds, has_source="sglang_src" in given)
+    progress = (lambda text: None) if said is None else said.append
+    ab = Ab(settings, specs, (CONFIG,), CELLS, passes=2, progress=progress)
+    try:
+        return ab.outcome(CONFIG)
+    finally:
+        ab.close()
+
+
+FINE = "args:--log-level info"
+SLOW = "args:--plant slower:900"
+CORRUPT = "args:--plant bonus_repeated"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slow", ["base", "patched"])
+def test_the_slow_build_is_named_whichever_it_is(
+    tmp_path: Path, slow: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builds = {"base": FINE, "patched": FINE, slow: SLOW}
+    outcome = outcome_of(tmp_path, *(f"{name}={where}" for name, where in builds.items()))
+    assert [verdict.kind for _, _, verdict in outcome.judged] == ["exact"] * 3
+    (comparison,) = outcome.comparisons
+    together = comparison.changes[0]
+    assert together.key is None
+    assert together.outcome == ("worse" if slow == "patched" else "better")
+    assert bool(outcome.failures) == (slow == "patched")
+    # What was stored says the same as what was seen.
+    (path,) = find_runs(tmp_path)
+    run = read_run(path)
+    assert set(run.builds) == {"base", "patched"}
+    assert [(build, against) for build, against, _ in run.judged] == [
+        ("base", "base"), ("patched", "patched"), ("patched", "base"),
+    ]  # fmt: skip
+    assert compare_cli.run([str(path)]) == int(slow == "patched")
+    assert f"all cells together: tok_s, ratio {together.ratio[0]:.3f}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("corrupt", ["base", "patched"])
+def test_the_corrupt_build_is_named_whichever_it_is_and_costs_no_benchmark_time(
+    tmp_path: Path, corrupt: str
+) -> None:
+    builds = {"base": FINE, "patched": FINE, corrupt: CORRUPT}
+    outcome = outcome_of(tmp_path, *(f"{name}={where}" for name, where in builds.items()))
+    blamed = {build for build, _, verdict in outcome.judged if not verdict.passed}
+    assert blamed == {corrupt}
+    assert all(f"build {corrupt} is corrupt" in failure for failure in outcome.failures)
+    assert outcome.comparisons == ()
+    (path,) = find_runs(tmp_path)
+    measured = {one.build for one in read_run(path).rounds if one.config == CONFIG.id}
+    assert corrupt not in measured
+
+
+@pytest.mark.slow
+def test_worktrees_of_revisions_are_made_and_removed(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    source.mkdir()
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(source), "-c", "user.name=n", "-c", "user.email=e@e", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q", "-b", "main")
+    for text in ("one", "two"):
+        (source / "a.py").write_text(f"x = '{text}'\n")
+        git("add", ".")
+        git("commit", "-qm", text)
+    outcome_of(tmp_path / "r", "base=git:HEAD~1", "patched=git:HEAD", sglang_src=str(source))
+    (path,) = find_runs(tmp_path / "r")
+    prints = read_run(path).fingerprints
+    revisions = [prints[f"{build}:session"].get("engine.revision") for build in ("base", "patched")]
+    assert revisions == git("rev-parse", "HEAD~1", "HEAD").split()
+    assert not any((path.parent / "worktrees").iterdir())
+    assert len(git("worktree", "list").splitlines()) == 1
+
+
+def test_a_checkout_is_imported_from_where_its_package_is(tmp_path: Path) -> None:
+    assert importable(tmp_path) == tmp_path
+    (tmp_path / "python" / "sglang").mkdir(parents=True)
+    assert importable(tmp_path) == tmp_path / "python"

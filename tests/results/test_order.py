@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import KEY, a_round
+
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.order import blocks, drift_cells, drifts, mirrored
+from pytest_ddtree.results.overhead import Ledger
+
+NAMES = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=2, max_size=6, unique=True)
+
+
+@given(NAMES, st.integers(1, 5))
+def test_a_drift_that_grows_evenly_favours_nobody(names: list[str], pairs: int) -> None:
+    order = mirrored(names, 2 * pairs)
+    places = {name: [place for place, one in enumerate(order) if one == name] for name in names}
+    means = {sum(where) / len(where) for where in places.values()}
+    assert max(means) - min(means) < 1e-9
+    assert {len(where) for where in places.values()} == {2 * pairs}
+
+
+@given(NAMES, st.integers(1, 4), st.integers(1, 9))
+def test_every_pass_measures_the_same_rounds_of_each_build(names: list[str], pairs: int, rounds: int) -> None:
+    made = blocks(names, passes=2 * pairs, rounds=rounds)
+    by_build = {
+        name: sorted(
+            n
+            for one in made
+            if one.build == name
+            for n in range(one.first_round, one.first_round + one.rounds)
+        )
+        for name in names
+    }
+    assert set(map(tuple, by_build.values())) == {tuple(range(2 * pairs * rounds))}
+
+
+def test_two_builds_run_a_b_b_a() -> None:
+    assert [one.build for one in blocks(["a", "b"], passes=2, rounds=3)] == ["a", "b", "b", "a"]
+    assert [one.first_round for one in blocks(["a", "b"], passes=2, rounds=3)] == [0, 0, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("names", "passes", "words"),
+    [(["a"], 2, "two builds"), (["a", "a"], 2, "two builds"), (["a", "b"], 3, "even number")],
+)
+def test_an_order_that_cannot_cancel_drift_is_refused(names: list[str], passes: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        blocks(names, passes=passes, rounds=1)
+
+
+CELLS = [CellKey(context, width) for context in (60, 1024, 8192) for width in (1, 8, 64)]
+
+
+@given(st.floats(0.1, 100), st.floats(0, 1000))
+def test_drift_is_looked_for_as_far_as_the_time_goes(seconds: float, left: float) -> None:
+    chosen = drift_cells(CELLS, seconds, left)
+    assert len(chosen) == len(set(chosen))
+    assert len(chosen) * seconds <= left
+    if len(chosen) > 1:
+        assert {CELLS[0], CELLS[-1]} <= set(chosen)
+    assert len(drift_cells(CELLS, seconds, math.inf)) == len(CELLS)
+
+
+def test_drift_is_what_the_same_rounds_give_later() -> None:
+    rounds = [a_round(n, 100.0 + n, config="baseline") for n in range(3)]
+    rounds += [a_round(n, 0.95 * (100.0 + n), config="baseline", again=1) for n in range(3)]
+    (drift,) = drifts(rounds)
+    assert (drift.config, drift.key) == ("baseline", KEY)
+    assert drift.loss.share == pytest.approx(0.05)
+    assert "-5.0% tok/s from beginning to end" in str(drift)
+    assert drifts(rounds[:3]) == ()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_no_activity_explains_is_the_harness() -> None:
+    clock = Clock()
+    ledger = Ledger(clock)
+    clock.now += 1
+    with ledger.during("verify"):
+        clock.now += 10
+        with ledger.during("flush"):
+            clock.now += 2
+        clock.now += 3
+        ledger.add("start", 1.0)
+
+    def failing_load() -> None:
+        with ledger.during("load"):
+            clock.now += 83
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        failing_load()
+    clock.now += 1
+    account = ledger.account()
+    assert account.wall == 100
+    assert account.parts == {"verify": 12.0, "flush": 2.0, "start": 1.0, "load": 83.0}
+    assert account.harness == pytest.approx(2.0)
+    assert str(account).startswith("harness overhead 2.0% of 100.0 s (")
+    assert account.as_json()["share"] == pytest.approx(0.02)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["start", "verify", "load"]), st.floats(0, 10)), max_size=20))
+def test_activities_never_add_up_to_more_than_there_was(steps: list[tuple[str, float]]) -> None:
+    clock = Clock()
+    ledger = Ledger(clock)
+
+    def go(left: list[tuple[str, float]]) -> None:
+        if not left:
+            return
+        with ledger.during(left[0][0]):  # type: ignore[arg-type]
+            clock.now += left[0][1]
+            go(left[1:])
+            clock.now += left[0][1]
+
+    go(steps)
+    account = ledger.account()
+    assert sum(account.parts.values()) == pytest.approx(account.wall)
+    assert account.share == pytest.approx(0.0, abs=1e-9)
