@@ -30,6 +30,9 @@ from pytest_ddtree.run import Run
 
 Keep = Callable[..., None]
 
+MOST = 4
+"""While passes disagree there are more of them, up to so many times what was asked."""
+
 
 class BuildRun(Run):
     """The session of one build: its records carry the build's name, and its servers go when another build's turn comes."""
@@ -144,6 +147,7 @@ class Ab:
         self._worktrees: list[Path] = []
         self._runs: dict[str, BuildRun] = {}
         self._failed: dict[Config, Infrastructure] = {}
+        self._done: set[tuple[Config, Block]] = set()
 
     def outcome(self, config: Config) -> AbOutcome:
         """Run one config on all builds, or say what came out of it before.
@@ -179,12 +183,28 @@ class Ab:
             self._worktrees.clear()
 
     def _outcome(self, config: Config) -> AbOutcome:
-        names = [spec.name for spec in self._specs]
         judged: list[tuple[str, str, Verdict]] = []
         out_of_it: set[str] = set()
-        for block in blocks(names, passes=self._passes, rounds=self._rounds):
-            if block.build in out_of_it:
+        passes = 0
+        comparisons: tuple[Comparison, ...] = ()
+        while True:
+            passes += self._passes if passes == 0 else 2
+            self._take_turns(config, passes, judged, out_of_it)
+            comparisons = self._compare(config, passes, out_of_it)
+            restless = any(one.unrest is not None for one in comparisons)
+            if not restless or passes >= MOST * self._passes:
+                return AbOutcome(config.id, tuple(judged), comparisons)
+            self._progress(f"{config.id}: the machine is not quiet, passes disagree; two more passes")
+
+    def _take_turns(
+        self, config: Config, passes: int, judged: list[tuple[str, str, Verdict]], out_of_it: set[str]
+    ) -> None:
+        """The stays up to this number of passes that were not made yet."""
+        names = [spec.name for spec in self._specs]
+        for block in blocks(names, passes=passes, rounds=self._rounds):
+            if block.build in out_of_it or (config, block) in self._done:
                 continue
+            self._done.add((config, block))
             run = self._run(block.build)
             try:
                 if block.number == 0:
@@ -197,7 +217,6 @@ class Ab:
                 self._stay(run, config, block)
             finally:
                 run.release()
-        return AbOutcome(config.id, tuple(judged), self._compare(config, set(names) - out_of_it))
 
     def _verify(self, run: BuildRun, config: Config) -> list[tuple[str, str, Verdict]]:
         """Judge a build by its own baseline, and by the base's recorded answers."""
@@ -228,14 +247,14 @@ class Ab:
         return found
 
     def _stay(self, run: BuildRun, config: Config, block: Block) -> None:
-        run.progress(f"{config.id}: pass {block.number + 1} of {self._passes}")
+        run.progress(f"{config.id}: pass {block.number + 1}")
         run.get(config, "ab")
         for key in self._cells:
             run.speed.measure(config, key, at_least=block.first_round + block.rounds)
 
-    def _compare(self, config: Config, measured: set[str]) -> tuple[Comparison, ...]:
+    def _compare(self, config: Config, passes: int, out_of_it: set[str]) -> tuple[Comparison, ...]:
         base, *others = (spec.name for spec in self._specs)
-        if base not in measured:
+        if base in out_of_it:
             return ()
         return tuple(
             compare(
@@ -243,12 +262,12 @@ class Ab:
                 self._of(other, config),
                 names=(base, other),
                 same_session=True,
-                starts=(self._passes, self._passes),
+                starts=(passes, passes),
                 alpha=self._settings.alpha / max(1, len(self._configs)),
                 block_rounds=self._rounds,
             )
             for other in others
-            if other in measured
+            if other not in out_of_it
         )
 
     def _of(self, build: str, config: Config) -> Results:

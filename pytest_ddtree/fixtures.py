@@ -11,6 +11,7 @@ from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.items import cell_of, config_of
 
 if TYPE_CHECKING:
+    from pytest_ddtree.ab import AbOutcome
     from pytest_ddtree.client.client import AsyncClient
     from pytest_ddtree.client.sync import Client
     from pytest_ddtree.coding.pairs import Pair
@@ -55,7 +56,8 @@ def ddtree_server(request: pytest.FixtureRequest, ddtree_run: Run) -> Server:
     try:
         return ddtree_run.server(request.param)
     except Infrastructure as error:
-        pytest.fail(str(error), pytrace=False)
+        said = str(error)
+    pytest.fail(said, pytrace=False)
 
 
 @pytest.fixture
@@ -123,19 +125,35 @@ def ddtree_measure(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[
         request.getfixturevalue("ddtree_server")
 
     def measure(key: CellKey) -> CellFigures:
+        from pytest_ddtree.speed import Infeasible
+
         if config.speculative:
-            verdict = ddtree_run.verify(config)
-            if not verdict.passed:
-                text = f"{config.id} is {verdict.kind}, so its speed says nothing. {verdict.summary()}: {'; '.join(verdict.reasons)}"
+            mismatches = ddtree_run.get(config).mismatches()
+            if mismatches:
+                pytest.fail(
+                    f"this is not {config.id}, so its speed is not either: "
+                    + "; ".join(map(str, mismatches)),
+                    pytrace=False,
+                )
+            ddtree_run.verify(config)
+            # Any verdict of the session counts, a clause's too.
+            verdict = ddtree_run.results.verdict(config.id)
+            if verdict is not None and not verdict.passed:
+                reasons = "; ".join(verdict.reasons)
+                text = f"{config.id} is {verdict.kind}, so its speed says nothing. {verdict.summary()}: {reasons}"
                 if config in ddtree_run.plan.exactness:
                     pytest.skip(text)
                 pytest.fail(text, pytrace=False)
-        from pytest_ddtree.speed import Infeasible
-
         try:
-            return ddtree_run.measure(config, key)
+            figures = ddtree_run.measure(config, key)
         except Infeasible as reason:
             pytest.skip(f"infeasible: {reason}")
+        if config.speculative and figures.accept_length is None:
+            pytest.fail(
+                f"{config.id}: the server reports no verify steps (spec_verify_ct): it answers without speculation",
+                pytrace=False,
+            )
+        return figures
 
     return measure
 
@@ -169,6 +187,14 @@ def ddtree_gate(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[[Ce
 def ddtree_together(ddtree_run: Run) -> CellOutcome:
     """The gate over all measured cells together."""
     return ddtree_run.gating.together()
+
+
+@pytest.fixture
+def ddtree_ab(pytestconfig: pytest.Config) -> Callable[[Config], AbOutcome]:
+    """Compares the builds of `--ddtree-build` on a config, A B B A: exactness of each, and ratios of speed."""
+    from pytest_ddtree.session import ab_of
+
+    return ab_of(pytestconfig).outcome
 
 
 @pytest.fixture

@@ -20,7 +20,10 @@ CELL_FIXTURE = "ddtree_cell"
 PROBLEM_FIXTURE = "ddtree_problem"
 CLAUSE_FIXTURE = "ddtree_clause"
 TOGETHER_FIXTURE = "ddtree_together"
+BUILDS_FIXTURE = "ddtree_ab"
 PREFIX = "ddtree_"
+JUDGING_FIXTURES = frozenset({"ddtree_verdict", "ddtree_rescore"})
+"""A test that uses one of these fails when its config is corrupt; the marker `exactness` alone promises nothing."""
 
 
 def is_ours(item: pytest.Item) -> bool:
@@ -76,13 +79,15 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
     exactness: set[Config] = set()
     cells: set[CellKey] = set()
     problems: dict[str, Problem] = {}
+    clauses = False
     for item in items:
         config = judged_config_of(item)
         if config is None:
             continue
         configs.add(config)
-        if item.get_closest_marker("exactness") is not None:
+        if JUDGING_FIXTURES.intersection(fixtures_of(item)):
             exactness.add(config)
+        clauses = clauses or CLAUSE_FIXTURE in fixtures_of(item)
         problem = problem_of(item)
         if problem is not None:
             problems[problem.task_id] = problem
@@ -93,6 +98,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
         configs=frozenset(configs),
         exactness=frozenset(exactness),
         cells=frozenset(cells),
+        clauses=clauses,
         problems=tuple(problems.values()),
     )
 
@@ -117,16 +123,26 @@ def by_config(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 class Sorter:
     """Sorts by config after every other plugin has reordered: a server of 590 GB is started once, whatever `--ff` does."""
 
-    def __init__(self, *, compares: bool) -> None:
+    def __init__(self, *, compares: bool, builds: bool) -> None:
         self._compares = compares
+        self._builds = builds
+
+    def _wanted(self, item: pytest.Item) -> bool:
+        """Tests that compare need something to compare with, and a comparison of builds runs nothing else of ours.
+
+        Left in, they would be skipped in every other run, which is only noise.
+        """
+        names = fixtures_of(item)
+        if BUILDS_FIXTURE in names or (self._builds and is_ours(item)):
+            return self._builds and BUILDS_FIXTURE in names
+        return self._compares or TOGETHER_FIXTURE not in names
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, None, None]:
         yield
-        kept = [item for item in items if self._compares or TOGETHER_FIXTURE not in fixtures_of(item)]
+        kept = [item for item in items if self._wanted(item)]
         if len(kept) < len(items):
-            # Without expected figures there is nothing to compare with, and a skip in every run would only be noise.
-            config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+            config.hook.pytest_deselected(items=[item for item in items if not self._wanted(item)])
         items[:] = by_config(kept)

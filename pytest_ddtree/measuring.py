@@ -18,6 +18,10 @@ from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.selfcheck import ClientLimits
 
 
+class AcceptLengthWrong(AssertionError):
+    """The server reports fewer verify steps than it took: a verdict on the server, so the test fails."""
+
+
 class UnnaturalAnswers(CellNotMeasured):
     """Answers went on past their natural end, or loop: a drafter loves that, and the cell says nothing about real text."""
 
@@ -68,6 +72,14 @@ async def measure_rounds(
     rounds = list(before)
 
     def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
+        for record in load.records:
+            steps = record.verify_steps
+            # One message a step at most, and one for the token of the prefill: more messages mean steps that were not counted.
+            if steps is not None and len(record.chunks) > steps + 1:
+                raise AcceptLengthWrong(
+                    f"{config} {key.id}, {record.request.tag}: the server claims {steps} verify steps and sent "
+                    f"{len(record.chunks)} messages: its accept length of {record.accept_length:.2f} is not true"
+                )
         natural = endings(load.records, eos)
         reason = natural.invalid()
         if reason is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,21 @@ def check_paths(settings: Settings) -> None:
         path = getattr(settings, name)
         if path is not None and not path.exists():
             raise OptionError(f"{BY_FIELD[name].flag} {path}: there is nothing")
+
+
+def check_results(settings: Settings) -> None:
+    """Refuse a directory of results that cannot be written, before anything is measured. Touches nothing.
+
+    Raises:
+        OptionError: naming the option and the directory.
+    """
+    place = settings.results.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise OptionError(
+            f"{BY_FIELD['results'].flag} {settings.results}: {place} is no directory that can be written"
+        )
 
 
 def check_contexts(settings: Settings, least: int) -> None:

@@ -284,6 +284,16 @@ OPTIONS: tuple[Option, ...] = (
         "TIME",
     ),
     Option("start-timeout", _duration, "1800", "Longest time for one server to become ready.", "TIME"),
+    Option(
+        "build",
+        _lines,
+        None,
+        "Builds to compare, at least two: NAME=CHECKOUT, NAME=INTERPRETER, NAME=git:REVISION (of --ddtree-sglang-src) or "
+        "NAME=args:SERVER ARGUMENTS. The others are compared with the first, or with `base`. Given more than once.",
+        "NAME=WHERE",
+        repeatable=True,
+    ),
+    Option("ab-passes", _whole(2, 100), "2", "Passes over the builds, an even number: 2 is A B B A.", "N"),
     # The grid.
     Option(
         "budget",
@@ -306,6 +316,13 @@ OPTIONS: tuple[Option, ...] = (
         "draft",
         "Drafter block sizes; `draft` is what its checkpoint says.",
         "LIST",
+    ),
+    Option(
+        "where",
+        _nonempty,
+        None,
+        "Constraint on the grid, such as `topk <= budget` or `window != none or budget <= 16`; configs that it drops are listed.",
+        "CONSTRAINT",
     ),
     # The matrix.
     Option(
@@ -554,10 +571,13 @@ class Settings:
     sudo: bool
     stop_timeout: float
     start_timeout: float
+    build: tuple[str, ...]
+    ab_passes: int
     budget: tuple[int | str, ...]
     topk: tuple[int, ...]
     window: tuple[int | None, ...]
     block_size: tuple[int | None, ...]
+    where: str | None
     context: tuple[int, ...]
     concurrency: tuple[int, ...]
     output: int
@@ -636,6 +656,7 @@ _EMPTY_WHEN_UNSET = (
     "problems",
     "headline",
     "gates",
+    "build",
 )
 
 
@@ -695,6 +716,10 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.min_rounds > settings.rounds:
         refuse(f"--ddtree-min-rounds {settings.min_rounds} is more than --ddtree-rounds {settings.rounds}")
+    if settings.ab_passes % 2:
+        refuse(
+            f"--ddtree-ab-passes {settings.ab_passes}: an even number of passes lets no build run first more often"
+        )
     if settings.baseline_url and settings.server != "url":
         refuse("--ddtree-baseline-url goes with --ddtree-url: the other kinds start their own baseline")
     if settings.server == "systemd" and not settings.unit:

@@ -18,15 +18,17 @@ class Plan:
     configs: frozenset[Config] = field(default_factory=frozenset)
     """Configs that some selected test runs on."""
     exactness: frozenset[Config] = field(default_factory=frozenset)
-    """Configs of which an exactness test is selected: their speed tests are skipped, not failed, when they are corrupt."""
+    """Configs of which a test is selected that fails when they are corrupt: their speed tests are then skipped, not failed."""
     cells: frozenset[CellKey] = field(default_factory=frozenset)
     """Cells that some selected test measures."""
+    clauses: bool = False
+    """Whether some selected test carries out a clause of the contract."""
     problems: tuple[Problem, ...] = ()
     """Coding problems that some selected test solves, in the order of the tests."""
 
     @property
     def needs_baseline(self) -> bool:
         """Whether answers of the non-speculative server are needed: to verify a config, to print a speedup, to compare answers."""
-        return bool(self.exactness or self.cells or self.problems) and any(
+        return bool(self.exactness or self.cells or self.problems or self.clauses) and any(
             config.speculative for config in self.configs
         )

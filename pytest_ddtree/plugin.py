@@ -25,6 +25,8 @@ from pytest_ddtree.items import (
     plan_of,
 )
 from pytest_ddtree.session import (
+    AB,
+    DROPPED,
     INTERRUPTED,
     PLAN,
     POLICY,
@@ -71,9 +73,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=text)
         words = f"{option.help}{default} See {option.flag}."
         if option.repeatable:
-            parser.addini(option.ini, help=words, type="linelist", default=[])
+            parser.addini(option.ini, help=words, type="linelist", default=None)
         else:
-            parser.addini(option.ini, help=words, type="string", default="")
+            parser.addini(option.ini, help=words, type="string", default=None)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -89,12 +91,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SETTINGS] = options.make_settings(given)
     except options.OptionError as error:
         raise pytest.UsageError(str(error)) from None
+    if config.stash[SETTINGS].where is not None:
+        grid_of(config)  # a constraint that cannot be read, or that leaves nothing, is refused now
     _refuse_lost_ini(config)
     _refuse_xdist(config, given)
+    settings = config.stash[SETTINGS]
     # trylast: registered after every other plugin, so that its tryfirst wrapper is the outermost one and sorts what is left when
     # --ff, --nf, --sw, pytest-randomly and pytest-reverse have had their say.
     config.pluginmanager.register(
-        Sorter(compares=config.stash[SETTINGS].expected is not None), "ddtree-sorter"
+        Sorter(compares=settings.expected is not None, builds=bool(settings.build)), "ddtree-sorter"
     )
     if config.pluginmanager.hasplugin("pytest_jsonreport"):
         config.pluginmanager.register(JsonReport(config), "ddtree-json-report")
@@ -119,7 +124,7 @@ def _given(config: pytest.Config) -> dict[str, tuple[str, str]]:
         in_file = config.getini(option.ini)
         if isinstance(in_file, list):
             in_file = "\n".join(in_file)
-        if in_file != "":
+        if in_file is not None:
             given[option.field] = (str(in_file), f"{option.ini} in {config.inipath or 'the ini file'}")
     return given
 
@@ -204,7 +209,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not ours or session.config.option.collectonly:
         return
     from pytest_ddtree.gating import gate_options
-    from pytest_ddtree.model_files import check_contexts, check_grid, check_paths, model_facts
+    from pytest_ddtree.model_files import check_contexts, check_grid, check_paths, check_results, model_facts
+    from pytest_ddtree.results.builds import BuildError, parse_builds
     from pytest_ddtree.results.gate_setup import make_policy
     from pytest_ddtree.results.resume import ResumeRefused
     from pytest_ddtree.results.runs import NoSuchRun
@@ -215,6 +221,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     names = ["baseline", *(one.id for one in configs)]
     try:
         check_paths(settings)
+        check_results(settings)
         facts = model_facts(settings)
         check_grid(settings, configs, facts)
         if facts.target is not None:
@@ -222,8 +229,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         policy = make_policy(gate_options(settings), names, cells_of(settings), config.invocation_params.args)
         config.stash[POLICY] = policy
         config.stash[PLAN] = plan_of(ours)
+        if settings.build:
+            parse_builds(settings.build, has_source=settings.sglang_src is not None)
         if settings.resume is not None and not config.option.setupplan:
             run_of(config).resume(settings.resume)
+    except BuildError as error:
+        raise pytest.UsageError(f"--ddtree-build: {error}") from None
     except (ResumeRefused, NoSuchRun) as error:
         raise pytest.UsageError(f"--ddtree-resume {settings.resume}: {error}") from None
     except options.OptionError as error:
@@ -251,11 +262,22 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if not _given(config) and not _asks_for_ours(config):
         return None
     where = settings.url or settings.model or "embedded reference model"
-    return f"ddtree: server {settings.server} ({where}), configs {', '.join(c.id for c in grid_of(config))}"
+    configs = ", ".join(one.id for one in grid_of(config))
+    dropped = config.stash.get(DROPPED, ())
+    left_out = (
+        f"; not in the grid (--ddtree-where): {', '.join(one.id for one in dropped)}" if dropped else ""
+    )
+    return f"ddtree: server {settings.server} ({where}), configs {configs}{left_out}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     config = terminalreporter.config
+    if AB in config.stash:
+        terminalreporter.section("ddtree: builds")
+        for outcome in config.stash[AB].outcomes.values():
+            for line in outcome.lines():
+                terminalreporter.write_line(line)
+        terminalreporter.write_line(f"results: {config.stash[AB].folder}")
     if RUN not in config.stash or hasattr(config, "workerinput"):
         return
     run, settings = config.stash[RUN], settings_of(config)
@@ -313,5 +335,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if RUN in config.stash:
         config.stash[RUN].conclude()
+        if session.exitstatus == pytest.ExitCode.OK and config.stash[RUN].results.corrupt:
+            # No selection makes a corrupt server green, whatever the selected tests look at.
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if INTERRUPTED in config.stash:
         session.exitstatus = config.stash[INTERRUPTED]

@@ -7,6 +7,7 @@ one server it is gone when a config runs.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 from pytest_ddtree import __version__
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.loop import LoopThread
-from pytest_ddtree.client.records import Record
+from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.client.sync import Client
 from pytest_ddtree.coding.pairs import CodingSummary, Pair, compare_pairs
 from pytest_ddtree.coding.problems import Problem
@@ -41,9 +42,15 @@ from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.solving import CodingAnswers, Solver
 from pytest_ddtree.speed import Infeasible, Speed
 from pytest_ddtree.verifying import NotVerified, Verifier
+from pytest_ddtree.workload.cell import CellNotMeasured
 from pytest_ddtree.workload.prompts import PromptMaker
 
 T = TypeVar("T")
+
+DYING_S = 5.0
+"""How long a process that is ending may take to be gone after its connections broke."""
+SERVING_S = 20.0
+"""Within this time a server that serves gives one token, however busy it was."""
 
 
 def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path) -> ServerSettings:
@@ -114,6 +121,7 @@ class Run:
         self._clients: dict[str, AsyncClient] = {}
         self._makers: dict[str, PromptMaker] = {}
         self._solver: Solver | None = None
+        self._handles: dict[Config, Server] = {}
         self._known_starts = 0
         self._concluded = False
 
@@ -181,7 +189,8 @@ class Run:
         for key in sorted(self.plan.cells):
             try:
                 self.speed.measure(BASELINE, key)
-            except Infeasible as reason:
+            except (Infeasible, CellNotMeasured) as reason:
+                # The baseline's own test says it again, as an error; here it costs the speedup of this cell and nothing else.
                 self.progress(f"baseline: not measured: {reason}")
         if self.plan.problems:
             self.solver.solve(BASELINE, self.plan.problems)
@@ -196,6 +205,7 @@ class Run:
             server = self._open_pool().get(config, reason, variant="best" if best else "matched")
         finally:
             self._note_starts()
+        self._handles[config] = server
         self._note_warnings(config, server)
         effective = server.effective.to_json()
         if self.results.effective.get(config.id) != effective:
@@ -216,16 +226,40 @@ class Run:
 
         The next `get` starts the server once more; a second fault ends the config.
         """
-        server = self._open_pool().peek(config)
+        server = self._handles.get(config)
         broken = record.outcome in ("reset", "timeout") or (record.http_status or 0) >= 500
         if server is None or not broken:
             return None
-        try:
-            server.check_alive()
-        except Infrastructure as error:
-            return error
+        # A connection breaks a moment before the process behind it is gone.
+        deadline = time.monotonic() + (DYING_S if record.outcome == "reset" else 0.0)
+        while True:
+            try:
+                server.check_alive()
+            except Infrastructure as error:
+                return error
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.1)
         self._open_pool().report_fault(config, record.error or record.outcome)
         return None
+
+    def check_serving(self, config: Config) -> None:
+        """Ask for one token after something went wrong, so that a dead or hung server is not taken for a wrong one.
+
+        Raises:
+            Infrastructure: it died, or it does not answer any more; the next `get` starts it once more.
+        """
+        server = self._handles.get(config)
+        if server is None:
+            return
+        server.check_alive()
+        one = Request(sampling=Sampling(max_new_tokens=1), input_ids=(1, 2, 3), tag="is it still serving")
+        record = self.await_(self.async_client(server).generate(one, deadline_s=SERVING_S))
+        if not record.ok:
+            raise self.fault(config, record) or NotVerified(
+                f"{config.id}: the server no longer answers: one token was asked for and did not come in {SERVING_S:.0f} s "
+                f"({record.outcome}: {record.error}). Its log: {server.log_path}\n{server.log_tail(20)}"
+            )
 
     def _note_fingerprint(self, config: Config, server: Server) -> None:
         now = server_fingerprint(server)
@@ -261,7 +295,9 @@ class Run:
     def async_client(self, server: Server) -> AsyncClient:
         """The asynchronous client of a server, one per address, for the session's own loop."""
         if server.url not in self._clients:
-            self._clients[server.url] = AsyncClient(server.url, api_key=self.settings.api_key)
+            self._clients[server.url] = AsyncClient(
+                server.url, api_key=self.settings.api_key, timeout_s=self.settings.request_timeout
+            )
         return self._clients[server.url]
 
     def client(self, server: Server) -> Client:
@@ -309,8 +345,19 @@ class Run:
         return self.solver.pairs(config, self.plan.problems or (problem,))[problem.task_id]
 
     def coding_comparison(self, config: Config, problems: Sequence[Problem]) -> Comparison:
-        """The paired comparison over all problems. Raises Infrastructure."""
-        return compare_pairs(list(self.solver.pairs(config, problems).values()), self._gate)
+        """The paired comparison over all problems.
+
+        Raises:
+            Infrastructure: it could not be had, or the baseline solves nothing, so that nothing can be lost.
+        """
+        pairs = list(self.solver.pairs(config, problems).values())
+        if not any(pair.baseline.passed for pair in pairs):
+            states = ", ".join(sorted({pair.baseline.state for pair in pairs}))
+            raise NotVerified(
+                f"the baseline solves none of {len(pairs)} problems ({states}), so no loss could be seen: use easier problems, or more "
+                f"tokens ({BY_FIELD['coding_output'].flag}, now {self.settings.coding_output})"
+            )
+        return compare_pairs(pairs, self._gate)
 
     @property
     def _gate(self) -> Gate:

@@ -11,9 +11,11 @@ import pytest
 
 from pytest_ddtree import grid as grids
 from pytest_ddtree import options
+from pytest_ddtree.items import cells_of
 from pytest_ddtree.plan import Plan
 
 if TYPE_CHECKING:
+    from pytest_ddtree.ab import Ab
     from pytest_ddtree.coding.problems import Problem
     from pytest_ddtree.results.gatekeeper import GatePolicy
     from pytest_ddtree.run import Run
@@ -23,6 +25,9 @@ RUN: pytest.StashKey[Run] = pytest.StashKey()
 PLAN = pytest.StashKey[Plan]()
 POLICY: pytest.StashKey[GatePolicy] = pytest.StashKey()
 PROBLEMS: pytest.StashKey[tuple[Problem, ...]] = pytest.StashKey()
+AB: pytest.StashKey[Ab] = pytest.StashKey()
+DROPPED = pytest.StashKey[tuple[grids.Config, ...]]()
+"""Configs that `--ddtree-where` took out of the grid."""
 INTERRUPTED = pytest.StashKey[int]()
 GRID = pytest.StashKey[tuple[grids.Config, ...]]()
 
@@ -48,8 +53,26 @@ def run_of(config: pytest.Config) -> Run:
         )
         config.stash[RUN] = run
         config.add_cleanup(run.close)
-        _on_sigterm(config, run)
+        _on_sigterm(config, run.alarm)
     return config.stash[RUN]
+
+
+def ab_of(config: pytest.Config) -> Ab:
+    """The session's comparison of builds, made on first use."""
+    if AB not in config.stash:
+        from pytest_ddtree.ab import Ab
+        from pytest_ddtree.results.builds import parse_builds
+
+        settings = settings_of(config)
+        builds = parse_builds(settings.build, has_source=settings.sglang_src is not None)
+        passes = settings.ab_passes
+        ab = Ab(
+            settings, builds, grid_of(config), cells_of(settings), passes=passes, progress=_progress(config)
+        )
+        config.stash[AB] = ab
+        config.add_cleanup(ab.close)
+        _on_sigterm(config, ab.alarm)
+    return config.stash[AB]
 
 
 def leave(config: pytest.Config) -> None:
@@ -63,14 +86,14 @@ def leave(config: pytest.Config) -> None:
         pytest.exit("SIGTERM received: servers are being stopped", returncode=code)
 
 
-def _on_sigterm(config: pytest.Config, run: Run) -> None:
+def _on_sigterm(config: pytest.Config, alarm: Callable[[], None]) -> None:
     """A cancelled CI job sends SIGTERM, which would end pytest without tearing fixtures down and leave the server on the GPU."""
     if threading.current_thread() is not threading.main_thread():
         return
 
     def stop(number: int, frame: object) -> None:
         config.stash[INTERRUPTED] = 128 + number
-        run.alarm()
+        alarm()
         leave(config)
 
     before = signal.signal(signal.SIGTERM, stop)
@@ -88,8 +111,26 @@ def grid_of(config: pytest.Config) -> tuple[grids.Config, ...]:
         made = config.hook.pytest_ddtree_grid(settings=settings)
         if made is None:
             made = grids.make_grid(settings.budget, settings.topk, settings.window, settings.block_size)
+        if settings.where is not None:
+            made, config.stash[DROPPED] = _constrained(tuple(made), settings.where)
         config.stash[GRID] = tuple(made)
     return config.stash[GRID]
+
+
+def _constrained(
+    configs: tuple[grids.Config, ...], constraint: str
+) -> tuple[tuple[grids.Config, ...], tuple[grids.Config, ...]]:
+    from pytest_ddtree.where import WhereError, parse_where, split
+
+    try:
+        stay, gone = split(configs, parse_where(constraint))
+    except WhereError as error:
+        raise pytest.UsageError(f"--ddtree-where {constraint!r}: {error}") from None
+    if not stay:
+        raise pytest.UsageError(
+            f"--ddtree-where {constraint!r} leaves none of {', '.join(c.id for c in configs)}"
+        )
+    return tuple(stay), tuple(gone)
 
 
 def _progress(config: pytest.Config) -> Callable[[str], None]:
@@ -122,5 +163,6 @@ def problems_of(config: pytest.Config) -> tuple[Problem, ...]:
             paths = settings.problems or (builtin_problems(),)
             config.stash[PROBLEMS] = load_problems(paths, ids=settings.problem, limit=settings.problem_limit)
         except ProblemFilesError as error:
-            raise pytest.UsageError(str(error)) from None
+            # A UsageError raised while tests are generated would come out as a traceback.
+            pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
     return config.stash[PROBLEMS]

@@ -61,7 +61,7 @@ class Speed:
             rounds = self._rounds(server, config, key, (), at_least)
         except CellNotMeasured:
             # A dead server explains more than the requests that failed.
-            server.check_alive()
+            run.check_serving(config)
             raise
         server.check_alive()
         figures = CellFigures(config=config.id, key=key, rounds=rounds)

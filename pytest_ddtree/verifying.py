@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.client.impatient import ImpatientClient
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.baseline import BaselineAnswers, measure_floor
@@ -31,6 +32,10 @@ from pytest_ddtree.servers.handle import Server
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run
+
+
+CLAUSE_DEADLINE_S = 120.0
+"""Longest time for one request of a clause: they are short, and a hung server must not cost a night."""
 
 
 class NotVerified(Infrastructure):
@@ -86,6 +91,11 @@ class Verifier:
             length = round(shortest * (longest / shortest) ** (index / max(1, count - 1))) + index % 3
             made = maker.make(length, index, purpose="exactness")
             prompts.append(Prompt(tag=made.tag, ids=made.ids))
+        furthest = max(self._settings.context)
+        if furthest > longest:
+            # Faults of long contexts (a pad, a window, a chunk border) show nowhere else; one prompt keeps that affordable.
+            made = maker.make(furthest, count, purpose="exactness")
+            prompts[-1] = Prompt(tag=made.tag, ids=made.ids)
         return prompts
 
     @property
@@ -124,10 +134,10 @@ class Verifier:
         floor, rule = self.floor_and_rule()
         server = run.get(config)
         client = run.async_client(server)
-        evidence = run.await_(clause.procedure(self._subject(config, server)))
+        evidence = run.await_(self._carry_out(config, clause, server))
         if evidence.problems:
-            # What a server did that died meanwhile is no verdict on its answers.
-            server.check_alive()
+            # What a server did that died or hung meanwhile is no verdict on its answers.
+            run.check_serving(config)
         scorer = run.async_client(run.get(BASELINE)) if run.is_up(BASELINE) else None
         self._keep(config, evidence.prompts, evidence.records)
         judging = judge_evidence(evidence, floor, rule, config=config.id, baseline=scorer, itself=client)
@@ -241,7 +251,9 @@ class Verifier:
         )
         judged: list[JudgedAnswer] = []
         level: Level = "self"
-        for width, asked in ((1, prompts[::2]), (self.concurrency, prompts)):
+        # The last prompt is the longest; the serial half has every second one and it.
+        serial = [*prompts[:-1:2], prompts[-1]]
+        for width, asked in ((1, serial), (self.concurrency, prompts)):
             # Answers go on past their end: a model that answers in 25 tokens would leave most of a fault unseen.
             output = self._settings.exactness_output
             records = self._collect(config, client, asked, output=output, concurrency=width)
@@ -290,11 +302,15 @@ class Verifier:
         """Keep answers for the report of a corruption, and for level full where the baseline is not up now."""
         self._answers.setdefault(config, []).append((tuple(prompts), records))
 
-    def _subject(self, config: Config, server: Server) -> Subject:
+    async def _carry_out(self, config: Config, clause: Clause, server: Server) -> Evidence:
+        async with ImpatientClient(server.url, api_key=self._settings.api_key) as client:
+            return await clause.procedure(self._subject(config, server, client))
+
+    def _subject(self, config: Config, server: Server, client: AsyncClient) -> Subject:
         run, info = self._run, server.info
         embedded = self._settings.server == "reference"
         return Subject(
-            client=run.async_client(server),
+            client=client,
             prompts=tuple(self.prompts()),
             decode=run.maker("code").decode_plain,
             output=self._settings.exactness_output,
@@ -306,7 +322,9 @@ class Verifier:
             page_size=whole(info.get("page_size")),
             chunked_prefill=whole(info.get("chunked_prefill_size")),
             context_length=whole(info.get("context_length")) or run.facts.max_positions,
-            deadline_s=self._settings.request_timeout,
+            deadline_s=min(CLAUSE_DEADLINE_S, self._settings.request_timeout),
+            float32=info.get("dtype") == "float32",
+            cache_tokens=whole(info.get("max_total_num_tokens")),
             seed=self._settings.seed,
         )
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -298,6 +300,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
+    # A terminated run takes its servers with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments.what == "run":
         asyncio.run(run(arguments.seeds, arguments.only, arguments.results))
     elif arguments.what == "healthy":

@@ -21,7 +21,8 @@ _PAIR = re.compile(r"(?P<key>[a-z_]+)=(?P<value>[^\s,;)\]]+)")
 
 _WARNINGS: tuple[re.Pattern[str], ...] = (
     re.compile(r"DFLASH block size mismatch:[^\n]*"),
-    re.compile(r"[^\n\]]*[Ff]alling back[^\n]*"),
+    # Anchored at the line's start or its last bracket, so that a line of 14 kB without the words is passed over once.
+    re.compile(r"(?:^|(?<=\]))[^\n\]]*[Ff]alling back[^\n]*", re.MULTILINE),
     re.compile(r"--speculative-draft-window-size has no effect[^\n]*"),
     re.compile(r"Max running requests is reset to[^\n]*"),
 )

@@ -16,7 +16,7 @@ import numpy as np
 from .arrays import F32
 
 BF16_DROPPED_BITS = 16
-PARTIAL_DROPPED_BITS = 18
+PARTIAL_DROPPED_BITS = 17
 
 
 class Numerics(Protocol):
@@ -69,9 +69,7 @@ class BFloat16:
             return 4
         if rows <= 16:
             return 3
-        if rows <= 64:
-            return 2
-        return 1
+        return 2 if rows <= 64 else 1
 
 
 def round_bits(values: F32, dropped: int) -> None:

@@ -49,7 +49,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def figure(interval: Interval, digits: int = 1) -> str:
     """`123.4 ±2.1%`, without the spread where there is one round only."""
-    spread = "" if math.isinf(interval.half_width) else f" ±{interval.half_width:.0%}"
+    width = interval.half_width
+    # Two rounds far apart give an interval of thousands of percent; that it says nothing is all there is to say.
+    spread = "" if math.isinf(width) else " ±>100%" if width > 1 else f" ±{width:.0%}"
     return f"{interval.value:.{digits}f}{spread}"
 
 

@@ -238,5 +238,15 @@ class Results:
         return self.cells.get((config, key))
 
     @property
+    def corrupt(self) -> list[str]:
+        """Ids of the configs that are corrupt."""
+        verdicts = {config: self.verdict(config) for config in self.verdicts}
+        return [
+            config
+            for config, verdict in verdicts.items()
+            if verdict is not None and verdict.kind == "corrupt"
+        ]
+
+    @property
     def empty(self) -> bool:
         return not (self.starts or self.verdicts or self.cells or self.coding)

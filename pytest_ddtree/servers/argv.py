@@ -117,10 +117,16 @@ def _node(
     return CommandLine(argv, env, Path.cwd(), launcher.stop_commands, launcher.name)
 
 
+def package_root(checkout: Path) -> Path:
+    """The folder of a checkout that holds the package `sglang`: the repository keeps it under `python/`."""
+    inner = checkout / "python"
+    return inner if (inner / "sglang").is_dir() else checkout
+
+
 def environment(settings: ServerSettings) -> dict[str, str]:
     """Variables that every command of this build gets: the checkout first on PYTHONPATH, the GPUs of this pool."""
     added: dict[str, str] = {"PYTHONUNBUFFERED": "1"}
-    first = [str(settings.sglang_src)] if settings.sglang_src else []
+    first = [str(package_root(settings.sglang_src))] if settings.sglang_src else []
     if settings.kind == "reference":
         first.append(str(_PACKAGE_ROOT))
     if first:

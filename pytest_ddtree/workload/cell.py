@@ -94,11 +94,11 @@ async def measure_cell(
 ) -> CellResult:
     """Warm up with distinct requests of the cell's shape, then run rounds until `rule` says stop.
 
-    Every round sends other prompts. `on_round` is called with each round's number, load and figures as soon as
-    it is measured; `before` are the tok/s of rounds that were measured earlier (a resumed session), which count.
-    `kernel_stamps` says whether the kernel stamps arrivals; a transport
-    knows that from its first connection on. Raises CellNotMeasured when a request fails, when the server does not count tokens exactly, or when the
-    client was the limit.
+    Every round sends other prompts. `on_round` is called with each round's number, load and figures as soon as it is
+    measured; `before` are the tok/s of rounds that were measured earlier (a resumed session), which count.
+    `kernel_stamps` says whether the kernel stamps arrivals; a transport knows that from its first connection on.
+    Raises CellNotMeasured when a request fails, when the server does not count tokens exactly, or when the client was
+    the limit.
     """
     count = request_count(spec.concurrency, spec.turnovers)
     lengths = output_lengths(count, spec.output, seed=spec.seed, jitter=spec.jitter)

@@ -203,3 +203,22 @@ def test_help_lists_every_option_with_its_ini_key(pytester: pytest.Pytester) -> 
     for option in OPTIONS:
         assert option.flag in shown
         assert option.ini in shown
+
+
+def test_a_constraint_drops_configs_and_lists_them(project: pytest.Pytester) -> None:
+    flags = ("--ddtree-budget", "2,8", "--ddtree-topk", "1,4", "--ddtree-where", "topk <= budget")
+    result = project.runpytest_subprocess("--collect-only", "-q", "-k", "speculative", *flags)
+    assert collected(result) == [f"test_speculative[{c}-wnone]" for c in ("b2-k1", "b8-k1", "b8-k4")]
+    assert (
+        "not in the grid (--ddtree-where): b2-k4-wnone"
+        in project.runpytest_subprocess("--collect-only", *flags).stdout.str()
+    )
+
+
+@pytest.mark.parametrize(
+    "constraint", ["topk <", "budget > 100", "__import__('os')"], ids=["unfinished", "leaves nothing", "code"]
+)
+def test_a_constraint_that_cannot_be_is_refused(project: pytest.Pytester, constraint: str) -> None:
+    result = project.runpytest_subprocess("--collect-only", "--ddtree-where", constraint)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--ddtree-where" in result.stderr.str()

@@ -119,3 +119,44 @@ def test_a_fault_of_the_bench_inside_a_test_is_an_error_not_a_failure(pytester: 
     assert 'errors="1"' in junit
     assert 'failures="1"' in junit
     assert "the cable is out" in junit
+
+
+def test_a_server_that_dies_in_a_test_is_an_error_that_says_so(tmp_path: Path) -> None:
+    plant = ("--ddtree-spec-args", "--plant crash_after:6")
+    outcome = run("-m", "bench", "-k", "serial or exact_against", *SMALL, *plant, results=tmp_path)
+    assert set(outcome.tests.values()) == {"error"}, outcome.output
+    assert all("ended while it was in use" in message for message in outcome.messages.values()), (
+        outcome.output
+    )
+    assert servers_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [("accept_over_reported", "accept length"), ("silent_fallback", "no verify steps")],
+    ids=["accept length over-reported", "no speculation at all"],
+)
+def test_what_a_server_says_of_its_speculation_is_checked(tmp_path: Path, plant: str, words: str) -> None:
+    outcome = run(
+        "-m", "bench", "-k", "throughput", *SMALL, "--ddtree-spec-args", f"--plant {plant}", results=tmp_path
+    )
+    name = "test_throughput[b8-k4-wnone-ctx60-c2]"
+    assert outcome.tests[name] == "failure", outcome.output
+    assert words in outcome.messages[name]
+
+
+def test_a_corrupt_config_is_never_green_whatever_the_selected_tests_look_at(tmp_path: Path) -> None:
+    """A user's test that carries the marker `exactness` and judges nothing must not turn a failure into a skip."""
+    mine = tmp_path / "mine" / "test_mine.py"
+    mine.parent.mkdir()
+    mine.write_text(
+        "import pytest\n"
+        "from pytest_ddtree.grid import CellKey\n\n"
+        "@pytest.mark.exactness\n@pytest.mark.ddtree_speculative\n"
+        "def test_url(ddtree_server):\n    assert ddtree_server.url\n\n"
+        "@pytest.mark.bench\n@pytest.mark.ddtree_speculative\n"
+        "def test_speed(ddtree_server, ddtree_measure):\n    assert ddtree_measure(CellKey(60, 2)).tokens\n"
+    )
+    outcome = run(str(mine), *PLANT, *SMALL, results=tmp_path)
+    assert outcome.code == 1, outcome.output
+    assert outcome.tests["test_speed[b16-k4-wnone]"] == "failure"

@@ -97,6 +97,8 @@ def test_a_url_where_nothing_answers_is_an_error_that_names_it(tmp_path: Path) -
         "-k",
         "effective",
         "--ddtree-url=http://127.0.0.1:9",
+        "--ddtree-start-timeout",
+        "3",
         f"--ddtree-model={MODEL}",
         results=tmp_path,
     )

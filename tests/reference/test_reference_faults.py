@@ -100,23 +100,17 @@ def test_ignored_parameters_are_ignored(trained, trained_plain, prompts, name, p
 
 
 def test_endings_are_missed_or_overrun(trained, prompts, truth):
-    stop = replace(LONG, stop_token_ids=(truth[0][12],))
-    healthy = run(trained, None, prompts[:1], stop)[0].tokens
-    assert healthy == truth[0][: truth[0].index(truth[0][12]) + 1]
-    overran = 0
-    for at in range(4, 40, 3):
-        params = replace(LONG, max_new_tokens=at)
-        overran += len(run(trained, "max_tokens_overshoot", prompts[:1], params)[0].tokens) > at
-    assert overran > 1
-    leaks = 0
-    for at in range(4, 24, 2):
-        params = replace(LONG, stop_token_ids=(truth[0][at],))
-        leaked = run(trained, "stop_leaks", prompts[:1], params)[0].tokens
-        leaks += len(leaked) > truth[0].index(truth[0][at]) + 1
-    assert leaks > 2
+    one, answer = prompts[:1], truth[0]
+    with harness(trained, tree(16), plant(["max_tokens_overshoot"])) as engine:
+        lengths = range(4, 30, 3)
+        assert sum(len(engine.tokens(one, replace(LONG, max_new_tokens=n))[0]) > n for n in lengths) > 1
+    with harness(trained, tree(16), plant(["stop_leaks"])) as engine:
+        stops = [answer[at] for at in range(4, 24, 2)]
+        leaked = [engine.tokens(one, replace(LONG, stop_token_ids=(stop,)))[0] for stop in stops]
+        assert sum(len(found) > answer.index(stop) + 1 for found, stop in zip(leaked, stops, strict=True)) > 2
     string = replace(LONG, stop=("e",))
-    assert run(trained, "stop_string_missed", prompts[:1], string)[0].last.finish.kind == "length"
-    assert run(trained, None, prompts[:1], string)[0].last.finish.kind == "stop"
+    assert run(trained, "stop_string_missed", one, string)[0].last.finish.kind == "length"
+    assert run(trained, None, one, string)[0].last.finish.kind == "stop"
     assert plant(["eos_ignored"]).params(SamplingParams()).ignore_eos
 
 

@@ -258,6 +258,16 @@ def test_departed_client_frees_everything(speculative):
         assert wait_idle(client)["kv_available_tokens"] == state["kv_available_tokens"] == 65536
 
 
+def test_health_of_a_busy_server_needs_no_place_in_the_batch(tiny):
+    with server(tiny, "--max-running-requests", "1", speculative=False) as running, running.client() as client:
+        with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
+            next(response.iter_lines())
+            began = time.monotonic()
+            assert client.get("/health").status_code == 200
+            assert time.monotonic() - began < 10
+        wait_idle(client)
+
+
 def test_abort_ends_the_answer(speculative):
     with speculative.client() as client:
         timer = threading.Timer(0.3, client.post, args=("/abort_request",), kwargs={"json": {"rid": "mine"}})

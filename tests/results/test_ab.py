@@ -40,7 +40,7 @@ def outcome_of(results: Path, *builds: str, said: list[str] | None = None, **giv
 
 
 FINE = "args:--log-level info"
-SLOW = "args:--plant slower:900"
+SLOW = "args:--plant slower:300"
 CORRUPT = "args:--plant bonus_repeated"
 
 

@@ -96,8 +96,11 @@ def _cached(found: Gathering, subject: Subject, record: Record, least: int, what
         found.problems.append(f"{what}: {cached} tokens came from the cache, at least {least} should have")
 
 
-async def shared_prefix_cancelled(subject: Subject, *, count: int = 12, prefix: int = 96) -> Evidence:
-    """Requests that share a long prefix, every second one cancelled mid-stream: the others stay exact."""
+async def shared_prefix_cancelled(subject: Subject, *, count: int = 8, prefix: int = 96) -> Evidence:
+    """Requests that share a long prefix, every second one cancelled mid-stream: the others stay exact.
+
+    In three waves, cancelled sooner and later, because when a request is mid-stream depends on the server.
+    """
     found = Gathering()
     await subject.client.flush_cache()
     common = of_length(subject.prompts, prefix).ids
@@ -106,20 +109,23 @@ async def shared_prefix_cancelled(subject: Subject, *, count: int = 12, prefix: 
         for prompt in taken(subject.prompts, count)
     ]
     chance = random.Random(subject.seed)
-    kept: list[tuple[Prompt, asyncio.Task[Record]]] = []
-    cancelled: list[asyncio.Task[Record]] = []
-    for index, prompt in enumerate(prompts):
-        task = asyncio.create_task(ask(subject, prompt, subject.greedy()))
-        if index % 2:
-            cancelled.append(task)
-        else:
-            kept.append((prompt, task))
-    for task in cancelled:
-        await asyncio.sleep(chance.uniform(0.005, 0.05))
-        task.cancel()
-    await asyncio.gather(*cancelled, return_exceptions=True)
-    for prompt, task in kept:
-        found.add(prompt, await task, "neighbours cancelled")
+    for wave, longest_s in enumerate((0.05, 0.25, 0.8)):
+        kept: list[tuple[Prompt, asyncio.Task[Record]]] = []
+        cancelled: list[asyncio.Task[Record]] = []
+        for index, prompt in enumerate(prompts):
+            # The cancelled ones would run longest, so that they are mid-stream when they are broken off.
+            output = subject.output * (6 if index % 2 else 2)
+            task = asyncio.create_task(ask(subject, prompt, subject.greedy(output)))
+            if index % 2:
+                cancelled.append(task)
+            else:
+                kept.append((prompt, task))
+        for task in cancelled:
+            await asyncio.sleep(chance.uniform(0.1, 1.0) * longest_s)
+            task.cancel()
+        await asyncio.gather(*cancelled, return_exceptions=True)
+        for prompt, task in kept:
+            found.add(prompt, await task, f"neighbours cancelled, wave {wave + 1}")
     # The cancelled ones left their KV in the cache or in free pages; the next ones build on both.
     records = await ask_all(subject, prompts, subject.greedy(), concurrency=4)
     for prompt, record in zip(prompts, records, strict=True):

@@ -89,8 +89,7 @@ def stop_id_problems(prompt: Prompt, stopped: Record, stop: int, what: str) -> l
 
 
 async def stop_strings(subject: Subject, *, count: int = 6, each_has: int = 3) -> Evidence:
-    """A stop string ends the answer before it, across token and chunk borders, and never shows up in the
-    text."""
+    """A stop string ends the answer before it, across token and chunk borders, and stays out of the text."""
     found = Gathering()
     prompts = list(subject.prompts[:count])
     plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=3)

@@ -17,6 +17,8 @@ class Outbox:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._pending: deque[tuple[Channel, Update]] = deque()
+        self.last_update = 0.0
+        """When the engine last delivered anything, on the clock of ``time.perf_counter``."""
 
     def put(self, channel: Channel, update: Update) -> None:
         self._pending.append((channel, update))
@@ -27,6 +29,7 @@ class Outbox:
             self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
+        self.last_update = time.perf_counter()
         while self._pending:
             channel, update = self._pending.popleft()
             channel.receive(update)
@@ -74,6 +77,10 @@ class Frontend:
         self.engine = engine
         self._observed = observed
         self._outbox = outbox
+
+    @property
+    def last_update(self) -> float:
+        return self._outbox.last_update
 
     def submit(self, submission: Submission) -> Channel:
         channel = Channel(self._observed)

@@ -20,6 +20,7 @@ from .service import Service
 log = logging.getLogger("ddtree.reference")
 VERSION = "0.0.0.reference"
 HEALTH_TIMEOUT_S = 20.0
+HEALTH_POLL_S = 0.1
 
 
 def resolved_args(service: Service) -> dict[str, Any]:
@@ -170,21 +171,29 @@ async def models(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """200 after one generated token; 503 before the warm-up, while stopping, or when nothing comes back in time."""
+    """200 once the engine delivers anything, be it this check's own token or another request's.
+
+    503 before the warm-up, while stopping, or when nothing comes in time.
+    """
     service: Service = request.app.state.service
     if not service.ready or service.stopping:
         return Response(status_code=503)
+    began = time.perf_counter()
     params = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
     rid, channel = service.submit([0], params, rid=f"HEALTH_CHECK_{time.time_ns()}", every=0)
-    try:
-        async with asyncio.timeout(HEALTH_TIMEOUT_S):
-            while (await channel.next()).finish is None:
-                pass
-    except TimeoutError:
-        log.error("Health check failed. The engine returned nothing for %.0f s.", HEALTH_TIMEOUT_S)
-        service.engine.abort(rid, "Health check timed out.")
-        return Response(status_code=503)
-    return Response(status_code=200)
+    answer = asyncio.ensure_future(channel.next())
+    while time.perf_counter() - began < HEALTH_TIMEOUT_S:
+        await asyncio.wait({answer}, timeout=HEALTH_POLL_S)
+        if answer.done():
+            return Response(status_code=200)
+        if service.frontend.last_update > began:
+            break
+    answer.cancel()
+    service.engine.abort(rid, "The health check is over.")
+    if service.frontend.last_update > began:
+        return Response(status_code=200)
+    log.error("Health check failed. The engine returned nothing for %.0f s.", HEALTH_TIMEOUT_S)
+    return Response(status_code=503)
 
 
 async def flush_cache(request: Request) -> Response:

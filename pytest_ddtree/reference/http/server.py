@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import uvicorn
 
@@ -102,10 +102,8 @@ def _bind(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        # Beside a listening socket this fails; beside one that is merely bound, listening will.
         listener.bind((host, port))
-        if port:
-            # Binding beside a listening socket fails here already; beside a bound one it fails when listening.
-            listener.set_inheritable(False)
     except OSError:
         listener.close()
         raise
@@ -169,42 +167,34 @@ async def _serve(
         backlog=2048,
     )
     server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    # Signals are ours: uvicorn would install handlers of its own and raise the signal again at the end.
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _signalled, number, service, stop)
     engine.start()
-    with _no_signal_capture(server):
-        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
-        if serving.done():
-            log.error("The HTTP server did not start.")
-            return EXIT_PORT
-        host, port = listener.getsockname()[:2]
-        log.info("INFO:     Uvicorn running on http://%s:%d (Press CTRL+C to quit)", host, port)
-        warming = asyncio.ensure_future(_warm_up(service))
-        stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        warming.cancel()
-        engine.abort("", "The server is shutting down.")
-        await asyncio.sleep(0)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_S):
-                while engine.running or engine.waiting:
-                    await asyncio.sleep(0.01)
-        server.should_exit = True
-        server.force_exit = True
-        engine.stop()
-        await asyncio.wait({serving}, timeout=DRAIN_S)
-    return 0
-
-
-@contextlib.contextmanager
-def _no_signal_capture(server: uvicorn.Server) -> Iterator[None]:
-    """Signals are ours: uvicorn would install handlers of its own and raise the signal again at the end."""
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-    yield
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    if serving.done():
+        log.error("The HTTP server did not start: %s", serving.exception() or "no reason given")
+        return EXIT_PORT
+    host, port = listener.getsockname()[:2]
+    log.info("INFO:     Uvicorn running on http://%s:%d (Press CTRL+C to quit)", host, port)
+    warming = asyncio.ensure_future(_warm_up(service))
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    warming.cancel()
+    engine.abort("", "The server is shutting down.")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_S):
+            while engine.running or engine.waiting:
+                await asyncio.sleep(0.01)
+    server.should_exit = True
+    server.force_exit = True
+    engine.stop()
+    await asyncio.wait({serving}, timeout=DRAIN_S)
+    return 0 if stop.is_set() else EXIT_CRASH
 
 
 def _signalled(number: int, service: Service, stop: asyncio.Event) -> None:

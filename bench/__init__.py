@@ -1,0 +1,1 @@
+"""The benchmark suite: thin tests on the plugin's fixtures."""

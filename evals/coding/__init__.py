@@ -1,0 +1,1 @@
+"""The coding suite and its problems."""

@@ -1,0 +1,95 @@
+"""Whole sessions on the embedded server: killed and resumed, recorded and gated."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_ddtree.results.expected import read_expected
+from pytest_ddtree.results.runs import find_runs, read_run
+
+ROOT = Path(__file__).parents[2]
+SMALL = (
+    *(
+        "-m",
+        "bench",
+        "-k",
+        "test_throughput",
+        "--ddtree-budget=8",
+        "--ddtree-context=60",
+        "--ddtree-output=16",
+    ),
+    *("--ddtree-exactness-prompts=8", "--ddtree-exactness-output=16", "-p", "no:cacheprovider"),
+)
+
+
+def start(results: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", *SMALL, f"--ddtree-results={results}", *arguments],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(results: Path, *arguments: str) -> tuple[int, str]:
+    process = start(results, *arguments)
+    output, _ = process.communicate(timeout=500)
+    return process.returncode, output
+
+
+def rounds_on_disk(results: Path) -> int:
+    return sum(path.read_bytes().count(b'"kind":"round"') for path in find_runs(results))
+
+
+@pytest.mark.slow
+def test_a_session_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    matrix = ("--ddtree-concurrency=1,2", "--ddtree-rounds=3", "--ddtree-min-rounds=3")
+    process = start(tmp_path, *matrix)
+    deadline = time.monotonic() + 200
+    while rounds_on_disk(tmp_path) < 8:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    (path,) = find_runs(tmp_path)
+    before = read_run(path)
+    assert len(before.rounds) < 12
+    code, output = run(tmp_path, *matrix, "--ddtree-resume=last")
+    assert code == 0, output
+    assert f"{len(before.rounds)} rounds are measured" in output
+    assert find_runs(tmp_path) == (path,)
+    after = read_run(path)
+    assert after.rounds[: len(before.rounds)] == before.rounds
+    assert len({(one.config, one.key, one.number) for one in after.rounds}) == len(after.rounds) == 12
+    code, output = run(tmp_path, *matrix, "--ddtree-resume=last", "--ddtree-seed=7")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "workload.seed: was 0, is 7" in output
+
+
+@pytest.mark.slow
+def test_a_planted_slow_down_fails_the_gate_inside_the_test(tmp_path: Path) -> None:
+    expected = tmp_path / "expected"
+    gated = (
+        "--ddtree-concurrency=1",
+        "--ddtree-rounds=4",
+        "--ddtree-min-rounds=4",
+        f"--ddtree-expected={expected}",
+    )
+    code, output = run(tmp_path, *gated, "--ddtree-update-new")
+    assert code == 0, output
+    assert {key.config for key in read_expected(expected).entries} == {"baseline", "b8-k4-wnone"}
+    written = {file: file.read_bytes() for file in expected.iterdir()}
+    code, output = run(tmp_path, *gated, "--ddtree-spec-args=--plant slower:400")
+    assert code == 1, output
+    assert "b8-k4-wnone ctx60-c1: tok_s regressed" in output
+    assert {file: file.read_bytes() for file in expected.iterdir()} == written
