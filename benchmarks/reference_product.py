@@ -66,7 +66,9 @@ def run(
                 gate.release()
                 done.release()
 
-        server.submit(Submission(str(index), np.asarray(prompt, dtype=np.int64), params, seed=index, every=0), deliver)
+        server.submit(
+            Submission(str(index), np.asarray(prompt, dtype=np.int64), params, seed=index, every=0), deliver
+        )
     for _ in prompts:
         done.acquire()
     return answers, sum(steps)
@@ -84,7 +86,9 @@ def gap(server: Engine, prefix: Sequence[int], token: int) -> float:
 
     ids = np.asarray([*prefix, token], dtype=np.int64)
     options = LogprobOptions(len(prefix) - 1, 1)
-    server.submit(Submission("gap", ids, SamplingParams(max_new_tokens=1, temperature=0.0), 0, options, 0), deliver)
+    server.submit(
+        Submission("gap", ids, SamplingParams(max_new_tokens=1, temperature=0.0), 0, options, 0), deliver
+    )
     event.wait()
     result = found[-1].logprobs
     assert result is not None
@@ -114,7 +118,11 @@ def configurations() -> Iterator[tuple[str, SpeculativeSettings, int]]:
     for window in WINDOWS:
         suffix = "wnone" if window is None else f"w{window}"
         for concurrency in CONCURRENCIES:
-            yield f"chain-{suffix}-c{concurrency}", SpeculativeSettings("DFLASH", 8, 7, 1, window), concurrency
+            yield (
+                f"chain-{suffix}-c{concurrency}",
+                SpeculativeSettings("DFLASH", 8, 7, 1, window),
+                concurrency,
+            )
             for budget in BUDGETS:
                 for topk in TOPKS:
                     settings = SpeculativeSettings("DDTREE", 8, budget, topk, window)
@@ -122,7 +130,9 @@ def configurations() -> Iterator[tuple[str, SpeculativeSettings, int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=128)
@@ -157,7 +167,17 @@ def main() -> None:
         }  # fmt: skip
         with args.out.open("a") as stream:
             stream.write(json.dumps(record) + "\n")
-        print(name, "exact", record["exact"], "ties", ties, "corrupt", corrupt, f"accept {record['accept']:.2f}", flush=True)
+        print(
+            name,
+            "exact",
+            record["exact"],
+            "ties",
+            ties,
+            "corrupt",
+            corrupt,
+            f"accept {record['accept']:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

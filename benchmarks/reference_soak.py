@@ -27,7 +27,10 @@ import httpx
 from pytest_ddtree.reference.testing import TinyShape, write_checkpoints
 
 ANSWER_S = 60.0
-PROBE = {"input_ids": list(range(20, 60)), "sampling_params": {"temperature": 0, "max_new_tokens": 24, "ignore_eos": True}}
+PROBE = {
+    "input_ids": list(range(20, 60)),
+    "sampling_params": {"temperature": 0, "max_new_tokens": 24, "ignore_eos": True},
+}
 
 
 def start(folder: Path) -> tuple[subprocess.Popen[bytes], str, Path]:
@@ -54,7 +57,10 @@ def body(rng: random.Random, rid: str) -> dict[str, object]:
     """A request; prompts share prefixes often."""
     head = list(range(10, 10 + rng.choice([0, 8, 40, 120])))
     tail = [rng.randrange(6, 300) for _ in range(rng.randrange(1, 60))]
-    params: dict[str, object] = {"max_new_tokens": rng.choice([1, 2, 9, 30, 120, 300]), "ignore_eos": rng.random() < 0.7}
+    params: dict[str, object] = {
+        "max_new_tokens": rng.choice([1, 2, 9, 30, 120, 300]),
+        "ignore_eos": rng.random() < 0.7,
+    }
     if rng.random() < 0.5:
         params |= {"temperature": 0}
     if rng.random() < 0.2:
@@ -135,7 +141,9 @@ async def soak(url: str, requests: int, concurrency: int, seed: int) -> tuple[Co
                 break
             await asyncio.sleep(0.05)
         else:
-            problems.append(f"not idle: {state['num_running_reqs']} running, {state['num_queue_reqs']} waiting")
+            problems.append(
+                f"not idle: {state['num_running_reqs']} running, {state['num_queue_reqs']} waiting"
+            )
         flushed = await client.post("/flush_cache")
         info = (await client.get("/server_info")).json()
         free, total = info["internal_states"][0]["kv_available_tokens"], info["max_total_num_tokens"]
@@ -147,7 +155,9 @@ async def soak(url: str, requests: int, concurrency: int, seed: int) -> tuple[Co
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--concurrency", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
@@ -163,7 +173,9 @@ def main() -> int:
             process.send_signal(signal.SIGTERM)
             status = process.wait(20)
         text = log.read_text(errors="replace")
-        problems += [line for line in text.splitlines() if "Traceback" in line or "exception" in line.lower()][:5]
+        problems += [
+            line for line in text.splitlines() if "Traceback" in line or "exception" in line.lower()
+        ][:5]
         if problems:
             print(text[-3000:])
     print(dict(outcomes), f"{time.perf_counter() - began:.0f} s, exit status {status}")

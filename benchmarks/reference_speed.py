@@ -83,22 +83,37 @@ def problem_prompts(tokenizer: Tokenizer, count: int) -> list[list[int]]:
 def code_prompts(tokenizer: Tokenizer, count: int, length: int) -> list[list[int]]:
     """Pieces of standard library modules, ``length`` tokens each."""
     prompts: list[list[int]] = []
-    for module in (argparse, asyncio.events, inspect, json.decoder, statistics, subprocess, tomllib._parser, os):
+    for module in (
+        argparse,
+        asyncio.events,
+        inspect,
+        json.decoder,
+        statistics,
+        subprocess,
+        tomllib._parser,
+        os,
+    ):
         ids = tokenizer.encode(inspect.getsource(module), add_special_tokens=False).ids
         prompts += [ids[begin : begin + length] for begin in range(200, len(ids) - length, length + 700)]
     return prompts[:: max(1, len(prompts) // count)][:count]
 
 
-def generate(client: httpx.Client, server: Server, ids: Sequence[int], tokens: int) -> tuple[float, float, dict]:
+def generate(
+    client: httpx.Client, server: Server, ids: Sequence[int], tokens: int
+) -> tuple[float, float, dict]:
     """(wall seconds, server's processor seconds, meta) of one answer, the cache flushed before."""
     client.post(f"{server.url}/flush_cache")
     params = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
     cpu, began = server.cpu_seconds(), time.perf_counter()
-    answer = client.post(f"{server.url}/generate", json={"input_ids": list(ids), "sampling_params": params}).json()
+    answer = client.post(
+        f"{server.url}/generate", json={"input_ids": list(ids), "sampling_params": params}
+    ).json()
     return time.perf_counter() - began, server.cpu_seconds() - cpu, answer["meta_info"]
 
 
-def single(servers: Sequence[Server], prompts: Sequence[Sequence[int]], tokens: int) -> dict[str, dict[str, float]]:
+def single(
+    servers: Sequence[Server], prompts: Sequence[Sequence[int]], tokens: int
+) -> dict[str, dict[str, float]]:
     """Concurrency 1: every prompt once per server, servers in turn."""
     walls: dict[str, list[float]] = {server.name: [] for server in servers}
     cpus: dict[str, list[float]] = {server.name: [] for server in servers}
@@ -114,7 +129,9 @@ def single(servers: Sequence[Server], prompts: Sequence[Sequence[int]], tokens: 
     return {
         name: {
             "tok_s": tokens / statistics.median(walls[name]),
-            "speedup": statistics.median([ours / theirs for ours, theirs in zip(base, walls[name], strict=True)]),
+            "speedup": statistics.median(
+                [ours / theirs for ours, theirs in zip(base, walls[name], strict=True)]
+            ),
             "cpu_ms_per_token": 1e3 * sum(cpus[name]) / (tokens * len(prompts)),
             "cpu_speedup": sum(cpus["plain"]) / sum(cpus[name]),
             "accept": tokens * len(prompts) / sum(steps[name]),
@@ -134,7 +151,9 @@ async def load(server: Server, prompts: Sequence[Sequence[int]], concurrency: in
         async def worker() -> None:
             while queue:
                 ids = list(queue.pop())
-                await client.post(f"{server.url}/generate", json={"input_ids": ids, "sampling_params": params})
+                await client.post(
+                    f"{server.url}/generate", json={"input_ids": ids, "sampling_params": params}
+                )
 
         began = time.perf_counter()
         await asyncio.gather(*(worker() for _ in range(concurrency)))
@@ -148,7 +167,9 @@ def prefill(server: Server, ids: Sequence[int]) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--quick", action="store_true", help="fewer prompts")
     parser.add_argument("--logs", type=Path, default=Path("/tmp"))
@@ -164,7 +185,11 @@ def main() -> None:
         for title, prompts in (("problems", problems), ("code", code)):
             result[title] = rows = single(servers, prompts, 96)
             for name, row in rows.items():
-                print(f"{title:9} c1 {name:7}", " ".join(f"{key} {value:8.2f}" for key, value in row.items()), flush=True)
+                print(
+                    f"{title:9} c1 {name:7}",
+                    " ".join(f"{key} {value:8.2f}" for key, value in row.items()),
+                    flush=True,
+                )
         loads: dict[str, dict[int, float]] = {}
         for server in servers[:3]:
             for concurrency in (1, 2, 4, 8, 16, 32):

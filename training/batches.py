@@ -27,8 +27,10 @@ class Corpus:
 def load_corpus(folder: Path) -> Corpus:
     chats = json.loads((folder / "chats.json").read_text(encoding="utf-8"))
     return Corpus(
-        np.load(folder / "stdlib_train.npy"), np.load(folder / "stdlib_heldout.npy"),
-        chats["trained"], chats["heldout"],
+        np.load(folder / "stdlib_train.npy"),
+        np.load(folder / "stdlib_heldout.npy"),
+        chats["trained"],
+        chats["heldout"],
     )
 
 
@@ -37,8 +39,15 @@ def crop(stream: np.ndarray, length: int, rng: np.random.Generator) -> list[int]
     return [int(t) for t in stream[start : start + length]]
 
 
-def chat_prompt(chats: dict[str, Any], index: int, *, thinking: bool, system: int | None = None,
-                document: list[int] | None = None, trailing_newline: bool = False) -> list[int]:
+def chat_prompt(
+    chats: dict[str, Any],
+    index: int,
+    *,
+    thinking: bool,
+    system: int | None = None,
+    document: list[int] | None = None,
+    trailing_newline: bool = False,
+) -> list[int]:
     """Ids up to where the assistant begins to write. `document` is text in the user's turn before the task."""
     problem = chats["problems"][index]
     ids = [] if system is None else list(chats["system"][system])
@@ -56,8 +65,9 @@ def chat_reply(chats: dict[str, Any], index: int, *, thinking: bool) -> list[int
     return (problem["thinking"] if thinking else []) + problem["reply"]
 
 
-def random_prompt(corpus: Corpus, rng: np.random.Generator, index: int, max_document: int,
-                  document_share: float = 0.15) -> tuple[list[int], bool]:
+def random_prompt(
+    corpus: Corpus, rng: np.random.Generator, index: int, max_document: int, document_share: float = 0.15
+) -> tuple[list[int], bool]:
     """A prompt of trained problem `index` with a random surrounding, and whether it thinks."""
     chats = corpus.trained_chats
     thinking = bool(rng.random() < THINKING_SHARE)
@@ -66,8 +76,9 @@ def random_prompt(corpus: Corpus, rng: np.random.Generator, index: int, max_docu
     if max_document > 16 and rng.random() < document_share:
         document = crop(corpus.train, int(rng.integers(16, max_document)), rng)
     newline = bool(rng.random() < 0.2)
-    return chat_prompt(chats, index, thinking=thinking, system=system, document=document,
-                       trailing_newline=newline), thinking
+    return chat_prompt(
+        chats, index, thinking=thinking, system=system, document=document, trailing_newline=newline
+    ), thinking
 
 
 def random_chat(corpus: Corpus, rng: np.random.Generator, index: int, max_document: int) -> list[int]:

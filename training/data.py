@@ -30,9 +30,18 @@ WEIGHTS = ROOT / "pytest_ddtree" / "reference" / "weights"
 HELD_OUT_PROBLEMS = 20
 HELD_OUT_SHARE = 0.03
 # Tests are data more than code; the others are tables (code pages, entities, documentation topics).
-SKIPPED_FOLDERS = frozenset({
-    "__pycache__", "site-packages", "test", "tests", "idle_test", "encodings", "pydoc_data", "ensurepip",
-})
+SKIPPED_FOLDERS = frozenset(
+    {
+        "__pycache__",
+        "site-packages",
+        "test",
+        "tests",
+        "idle_test",
+        "encodings",
+        "pydoc_data",
+        "ensurepip",
+    }
+)
 SKIPPED_FILES = frozenset({"html/entities.py"})
 MAX_FILE_BYTES = 400_000
 
@@ -66,10 +75,16 @@ def load_problems(folder: Path = PROBLEMS) -> list[Problem]:
     problems = []
     for path in sorted(folder.glob("*.toml")):
         raw: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        problems.append(Problem(
-            raw["task_id"], raw["category"], raw["prompt"].strip(), raw["thinking"].strip(),
-            raw["answer"].strip(), raw["solution"].strip("\n").rstrip(),
-        ))
+        problems.append(
+            Problem(
+                raw["task_id"],
+                raw["category"],
+                raw["prompt"].strip(),
+                raw["thinking"].strip(),
+                raw["answer"].strip(),
+                raw["solution"].strip("\n").rstrip(),
+            )
+        )
     return problems
 
 
@@ -129,7 +144,9 @@ def document_stream(tokenizer: Tokenizer, files: list[tuple[str, str]], seed: in
     """All files in a shuffled order as one uint16 array, each preceded by the document separator."""
     order = list(files)
     random.Random(seed).shuffle(order)
-    pieces = [[END_OF_TEXT, *encoding.ids] for encoding in tokenizer.encode_batch([text for _, text in order])]
+    pieces = [
+        [END_OF_TEXT, *encoding.ids] for encoding in tokenizer.encode_batch([text for _, text in order])
+    ]
     return np.array([token for piece in pieces for token in piece], dtype=np.uint16)
 
 
@@ -176,28 +193,42 @@ def main() -> None:
     tokenizer = kept or train_tokenizer([text for _, text in train] + chats * 8)
     write_tokenizer_files(tokenizer, args.weights / "target")
 
-    streams = {"train": document_stream(tokenizer, train, 1), "heldout": document_stream(tokenizer, held_out, 2)}
+    streams = {
+        "train": document_stream(tokenizer, train, 1),
+        "heldout": document_stream(tokenizer, held_out, 2),
+    }
     for name, stream in streams.items():
         np.save(args.out / f"stdlib_{name}.npy", stream)
-    write_json(args.out / "chats.json", {
-        "trained": chat_parts(tokenizer, problems), "heldout": chat_parts(tokenizer, held_out_problems),
-    })
+    write_json(
+        args.out / "chats.json",
+        {
+            "trained": chat_parts(tokenizer, problems),
+            "heldout": chat_parts(tokenizer, held_out_problems),
+        },
+    )
     split = {
         "rule": "per category by SHA-256 of the task id, first ones held out (training/data.py: split_problems)",
         "trained": sorted(p.task_id for p in problems),
         "held_out": sorted(p.task_id for p in held_out_problems),
     }
     write_json(Path(__file__).with_name("split.json"), split)
-    write_json(Path(__file__).with_name("corpus.json"), {
-        "python": sysconfig.get_python_version(),
-        "files": {"train": len(train), "held_out": len(held_out)},
-        "characters": {"train": sum(len(t) for _, t in train), "held_out": sum(len(t) for _, t in held_out)},
-        "tokens": {name: len(stream) for name, stream in streams.items()},
-        "sha256": {"train": digest(train), "held_out": digest(held_out)},
-        "held_out_files": [name for name, _ in held_out],
-        "problems_sha256": hashlib.sha256(
-            json.dumps([[p.task_id, p.prompt, p.thinking, p.reply()] for p in problems]).encode()).hexdigest(),
-    })
+    write_json(
+        Path(__file__).with_name("corpus.json"),
+        {
+            "python": sysconfig.get_python_version(),
+            "files": {"train": len(train), "held_out": len(held_out)},
+            "characters": {
+                "train": sum(len(t) for _, t in train),
+                "held_out": sum(len(t) for _, t in held_out),
+            },
+            "tokens": {name: len(stream) for name, stream in streams.items()},
+            "sha256": {"train": digest(train), "held_out": digest(held_out)},
+            "held_out_files": [name for name, _ in held_out],
+            "problems_sha256": hashlib.sha256(
+                json.dumps([[p.task_id, p.prompt, p.thinking, p.reply()] for p in problems]).encode()
+            ).hexdigest(),
+        },
+    )
     print(json.dumps(json.loads(Path(__file__).with_name("corpus.json").read_text())["tokens"]))
 
 

@@ -43,8 +43,12 @@ def answer(target: Target, prompts: list[list[int]], new_tokens: int, *, stop: b
     total = int(lengths.max()) + new_tokens
     device = target.cos.device
     decoder = Decoder(target, len(prompts), total, torch.float32)
-    out, _ = decoder.run(torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device),
-                         torch.zeros((len(prompts), total), device=device), total)
+    out, _ = decoder.run(
+        torch.from_numpy(ids).to(device),
+        torch.from_numpy(lengths).to(device),
+        torch.zeros((len(prompts), total), device=device),
+        total,
+    )
     ends = []
     for row, length in zip(out.tolist(), lengths.tolist(), strict=True):
         end = length + new_tokens
@@ -56,8 +60,9 @@ def answer(target: Target, prompts: list[list[int]], new_tokens: int, *, stop: b
 
 
 @torch.no_grad()
-def drafts(target: Target, drafter: Drafter, answers: Answers, window: int | None,
-           top: int = 4, chunk: int = 16) -> tuple[np.ndarray, np.ndarray]:
+def drafts(
+    target: Target, drafter: Drafter, answers: Answers, window: int | None, top: int = 4, chunk: int = 16
+) -> tuple[np.ndarray, np.ndarray]:
     """Token ids and log-probabilities of the `top` candidates of every mask position of a block at every
     position: two arrays [N, S, K - 1, top]; positions outside the answers hold rubbish."""
     rows, size = answers.ids.shape
@@ -107,8 +112,9 @@ def tree_depth(tokens: np.ndarray, scores: np.ndarray, truth: list[int], budget:
     return wanted
 
 
-def accept_length(answers: Answers, tokens: np.ndarray, scores: np.ndarray, budget: int | None,
-                  topk: int = 4) -> float:
+def accept_length(
+    answers: Answers, tokens: np.ndarray, scores: np.ndarray, budget: int | None, topk: int = 4
+) -> float:
     """Tokens per verify step over all answers, counted as servers do: the first token comes from the prefill,
     every step commits its accepted drafts and one bonus token. budget None: the chain."""
     committed = steps = 0
@@ -142,8 +148,16 @@ def final_part(ids: list[int], size: int) -> list[int]:
     return ids[-size:] if size else []
 
 
-def evaluate(target: Target, drafters: dict[str, Drafter], corpus: Corpus, log: Log, *, code_prompts: int = 96,
-             code_tokens: int = 192, chat_tokens: int = 520) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+def evaluate(
+    target: Target,
+    drafters: dict[str, Drafter],
+    corpus: Corpus,
+    log: Log,
+    *,
+    code_prompts: int = 96,
+    code_tokens: int = 192,
+    chat_tokens: int = 520,
+) -> tuple[dict[str, object], dict[str, np.ndarray]]:
     """All figures, and the answers as arrays (`<set>_ids`, `<set>_start`, `<set>_end`)."""
     rng = np.random.default_rng(31)
     sets: dict[str, Answers] = {}
@@ -153,11 +167,17 @@ def evaluate(target: Target, drafters: dict[str, Drafter], corpus: Corpus, log: 
     trained = range(len(corpus.trained_chats["problems"]))
     unseen = range(len(corpus.held_out_chats["problems"]))
     sets["trained_thinking"] = answer(
-        target, [chat_prompt(corpus.trained_chats, i, thinking=True) for i in trained], chat_tokens, stop=True)
+        target, [chat_prompt(corpus.trained_chats, i, thinking=True) for i in trained], chat_tokens, stop=True
+    )
     sets["trained_plain"] = answer(
-        target, [chat_prompt(corpus.trained_chats, i, thinking=False) for i in trained], chat_tokens, stop=True)
+        target,
+        [chat_prompt(corpus.trained_chats, i, thinking=False) for i in trained],
+        chat_tokens,
+        stop=True,
+    )
     sets["heldout_thinking"] = answer(
-        target, [chat_prompt(corpus.held_out_chats, i, thinking=True) for i in unseen], chat_tokens, stop=True)
+        target, [chat_prompt(corpus.held_out_chats, i, thinking=True) for i in unseen], chat_tokens, stop=True
+    )
     figures: dict[str, object] = {}
     for name in ("trained_thinking", "trained_plain"):
         right = 0
@@ -167,7 +187,8 @@ def evaluate(target: Target, drafters: dict[str, Drafter], corpus: Corpus, log: 
         figures[f"{name}_exact"] = right / len(trained)
     figures["heldout_code_distinct_4grams"] = distinct_share(sets["heldout_code"].texts())
     figures["heldout_code_distinct_4grams_source"] = distinct_share(
-        [crop(corpus.held_out, code_tokens, rng) for _ in range(code_prompts)])
+        [crop(corpus.held_out, code_tokens, rng) for _ in range(code_prompts)]
+    )
     log("answers", figures)
     for label, drafter in drafters.items():
         for name, answers in sets.items():

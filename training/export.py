@@ -44,10 +44,15 @@ def load_target(folder: Path) -> Target:
 def load_drafter(folder: Path) -> Drafter:
     raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     extra = raw["dflash_config"]
-    model = Drafter(DraftConfig(
-        model_config(raw), raw["block_size"], raw["num_target_layers"], extra["mask_token_id"],
-        tuple(extra["target_layer_ids"]),
-    ))
+    model = Drafter(
+        DraftConfig(
+            model_config(raw),
+            raw["block_size"],
+            raw["num_target_layers"],
+            extra["mask_token_id"],
+            tuple(extra["target_layer_ids"]),
+        )
+    )
     load_weights(model, folder / "model.safetensors")
     return model
 
@@ -57,8 +62,18 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
 
 
 def model_config(raw: dict[str, object]) -> ModelConfig:
-    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-             "head_dim", "intermediate_size", "max_position_embeddings", "rope_theta", "rms_norm_eps")
+    names = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "intermediate_size",
+        "max_position_embeddings",
+        "rope_theta",
+        "rms_norm_eps",
+    )
     return ModelConfig(**{name: raw[name] for name in names})  # type: ignore[arg-type]
 
 

@@ -28,7 +28,10 @@ class Decoder:
         self.length = -(-length // BUCKET) * BUCKET
         shape = (rows, cfg.num_key_value_heads, self.length, cfg.head_dim)
         self.cache = [
-            (torch.zeros(shape, dtype=dtype, device=self.device), torch.zeros(shape, dtype=dtype, device=self.device))
+            (
+                torch.zeros(shape, dtype=dtype, device=self.device),
+                torch.zeros(shape, dtype=dtype, device=self.device),
+            )
             for _ in range(cfg.num_hidden_layers)
         ]
         self.ids = torch.zeros((rows, self.length + 1), dtype=torch.long, device=self.device)
@@ -52,7 +55,9 @@ class Decoder:
         noise = -torch.empty_like(logits).exponential_().log()
         chosen = (logits + heat * noise).argmax(-1, keepdim=True)
         given = self.ids.index_select(1, following)
-        self.ids.index_copy_(1, following, torch.where(following < self.prompt_lengths[:, None], given, chosen))
+        self.ids.index_copy_(
+            1, following, torch.where(following < self.prompt_lengths[:, None], given, chosen)
+        )
 
     def _graph(self, size: int) -> torch.cuda.CUDAGraph:
         if size not in self.graphs:
@@ -71,8 +76,14 @@ class Decoder:
         return self.graphs[size]
 
     @torch.no_grad()
-    def run(self, prompts: Tensor, lengths: Tensor, temperature: Tensor, total: int,
-            deadline: float = float("inf")) -> tuple[Tensor, int]:
+    def run(
+        self,
+        prompts: Tensor,
+        lengths: Tensor,
+        temperature: Tensor,
+        total: int,
+        deadline: float = float("inf"),
+    ) -> tuple[Tensor, int]:
         """prompts [rows, P], lengths [rows], temperature [rows, total]. Returns ids [rows, total] and how many
         positions were filled before `deadline` (perf_counter seconds)."""
         self.ids.zero_()
@@ -119,8 +130,9 @@ def temperatures(rows: int, total: int, rng: np.random.Generator) -> np.ndarray:
     return heat
 
 
-def make_prompts(corpus: Corpus, rows: int, shortest: int, longest: int, chat_share: float,
-                 rng: np.random.Generator) -> list[list[int]]:
+def make_prompts(
+    corpus: Corpus, rows: int, shortest: int, longest: int, chat_share: float, rng: np.random.Generator
+) -> list[list[int]]:
     """Pieces of source code, and trained problems (cut at `longest` from the left if need be)."""
     prompts = []
     problems = len(corpus.trained_chats["problems"])
@@ -134,8 +146,19 @@ def make_prompts(corpus: Corpus, rows: int, shortest: int, longest: int, chat_sh
     return prompts
 
 
-def generate(target: Target, corpus: Corpus, *, rows: int, total: int, longest: int, seconds: float,
-             rounds: int, seed: int, log: Callable[..., None], shortest: int = 8) -> GeneratedText | None:
+def generate(
+    target: Target,
+    corpus: Corpus,
+    *,
+    rows: int,
+    total: int,
+    longest: int,
+    seconds: float,
+    rounds: int,
+    seed: int,
+    log: Callable[..., None],
+    shortest: int = 8,
+) -> GeneratedText | None:
     """`rounds` rounds of `rows` rows of `total` positions; from the second round on half of the source-code
     prompts are pieces of what the round before wrote. None if the time did not suffice for one round."""
     rng = np.random.default_rng(seed)
@@ -150,20 +173,33 @@ def generate(target: Target, corpus: Corpus, *, rows: int, total: int, longest: 
             for row in range(0, rows, 2):
                 width = int(rng.integers(shortest, min(longest, written.shape[1] // 2) + 1))
                 first = int(rng.integers(0, written.shape[1] - width))
-                prompts[row] = [int(t) for t in written[int(rng.integers(len(written))), first : first + width]]
+                prompts[row] = [
+                    int(t) for t in written[int(rng.integers(len(written))), first : first + width]
+                ]
         ids, lengths = pad_prompts(prompts)
         heat = temperatures(rows, total, rng)
         out, filled = decoder.run(
-            torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device),
-            torch.from_numpy(heat).to(device), total, started + seconds)
-        log(f"generated round {number}: {rows} x {filled} of {total} at {time.perf_counter() - started:.1f} s")
+            torch.from_numpy(ids).to(device),
+            torch.from_numpy(lengths).to(device),
+            torch.from_numpy(heat).to(device),
+            total,
+            started + seconds,
+        )
+        log(
+            f"generated round {number}: {rows} x {filled} of {total} at {time.perf_counter() - started:.1f} s"
+        )
         if filled < total:
             break
-        kept.append(GeneratedText(
-            out.short(), torch.from_numpy(lengths).to(device), torch.from_numpy(heat == 0).to(device)))
+        kept.append(
+            GeneratedText(
+                out.short(), torch.from_numpy(lengths).to(device), torch.from_numpy(heat == 0).to(device)
+            )
+        )
     if not kept:
         return None
-    return GeneratedText(*(torch.cat([getattr(k, name) for k in kept]) for name in ("ids", "start", "greedy")))
+    return GeneratedText(
+        *(torch.cat([getattr(k, name) for k in kept]) for name in ("ids", "start", "greedy"))
+    )
 
 
 def corpus_text(corpus: Corpus, rows: int, length: int, device: torch.device) -> GeneratedText:
@@ -171,4 +207,6 @@ def corpus_text(corpus: Corpus, rows: int, length: int, device: torch.device) ->
     one takes too long, and the target knows its conversations by heart, so they are what it would write."""
     ids = torch.from_numpy(training_rows(corpus, rows, length, np.random.default_rng(43)).astype(np.int16))
     start = torch.full((rows,), length // 8)
-    return GeneratedText(ids.to(device), start.to(device), torch.ones(ids.shape, dtype=torch.bool, device=device))
+    return GeneratedText(
+        ids.to(device), start.to(device), torch.ones(ids.shape, dtype=torch.bool, device=device)
+    )

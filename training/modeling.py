@@ -148,8 +148,9 @@ class Layer(nn.Module):
         values = torch.cat([v_ctx.to(v.dtype), v], dim=2).repeat_interleave(repeat, dim=1)
         return self.finish(x, F.scaled_dot_product_attention(q, keys, values, attn_mask=mask))
 
-    def step(self, x: Tensor, cos: Tensor, sin: Tensor, cache: tuple[Tensor, Tensor], pos: Tensor,
-             hidden: Tensor) -> Tensor:
+    def step(
+        self, x: Tensor, cos: Tensor, sin: Tensor, cache: tuple[Tensor, Tensor], pos: Tensor, hidden: Tensor
+    ) -> Tensor:
         """One decoding position for every row. x [B, 1, H]; cache k and v [B, kv_heads, T, D] are written at
         pos [1]; hidden [T] is 0 for visible positions and -inf for later ones."""
         attn = self.self_attn
@@ -218,8 +219,9 @@ class Drafter(nn.Module):
         self.norm = RMSNorm(size, cfg.model.rms_norm_eps)
         initialise(self, cfg.model.num_hidden_layers)
 
-    def forward(self, target: Target, features: Tensor, tokens: Tensor, anchors: Tensor,
-                window: Tensor) -> Tensor:
+    def forward(
+        self, target: Target, features: Tensor, tokens: Tensor, anchors: Tensor, window: Tensor
+    ) -> Tensor:
         """Draft a block at every anchor of every row.
 
         features [B, S, n*H]: the target's layer outputs. tokens [B, A]: the known token at each anchor.
@@ -234,8 +236,12 @@ class Drafter(nn.Module):
         x = F.embedding(ids, target.model.embed_tokens.weight).flatten(1, 2)
         positions = (anchors[:, :, None] + torch.arange(block, device=anchors.device)).flatten(1)
         size = features.shape[1]
-        rope = (target.cos[:size], target.sin[:size],
-                target.cos[positions][:, None], target.sin[positions][:, None])
+        rope = (
+            target.cos[:size],
+            target.sin[:size],
+            target.cos[positions][:, None],
+            target.sin[positions][:, None],
+        )
         context = self.hidden_norm(self.fc(features))
         mask = block_mask(anchors, size, block, window)
         for layer in self.layers:

@@ -30,7 +30,9 @@ def orthogonalise(batch: Tensor, rounds: int = 5) -> Tensor:
 class Muon:
     """Momentum whose direction is orthogonalised; matrices of one shape are handled in one batch."""
 
-    def __init__(self, parameters: list[nn.Parameter], lr: float, decay: float, momentum: float = 0.95) -> None:
+    def __init__(
+        self, parameters: list[nn.Parameter], lr: float, decay: float, momentum: float = 0.95
+    ) -> None:
         groups: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
         for parameter in parameters:
             groups[parameter.shape].append(parameter)
@@ -61,7 +63,9 @@ class Optimizer:
         self.parameters = [p for _, p in named]
         self.muon = Muon(matrices, matrix_lr, decay)
         fused = others[0].is_cuda
-        self.adam = torch.optim.AdamW(others, lr=other_lr, betas=(0.9, 0.95), eps=1e-9, weight_decay=0.0, fused=fused)
+        self.adam = torch.optim.AdamW(
+            others, lr=other_lr, betas=(0.9, 0.95), eps=1e-9, weight_decay=0.0, fused=fused
+        )
         self.other_lr = other_lr
 
     def step(self, factor: float) -> None:

@@ -49,10 +49,19 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--generate-seconds", type=float, default=60)
     parser.add_argument("--generate-rounds", type=int, default=5)
     parser.add_argument("--long-seconds", type=float, default=16)
-    parser.add_argument("--long-corpus", type=int, default=0, metavar="LENGTH",
-                        help="long rows for the drafter come from the corpus and have this length, none is generated")
-    parser.add_argument("--long-share", type=float, default=0.08, help="part of the drafter's steps on long rows")
-    parser.add_argument("--drafter-rate", type=float, default=0.02, help="peak rate for the drafter's matrices")
+    parser.add_argument(
+        "--long-corpus",
+        type=int,
+        default=0,
+        metavar="LENGTH",
+        help="long rows for the drafter come from the corpus and have this length, none is generated",
+    )
+    parser.add_argument(
+        "--long-share", type=float, default=0.08, help="part of the drafter's steps on long rows"
+    )
+    parser.add_argument(
+        "--drafter-rate", type=float, default=0.02, help="peak rate for the drafter's matrices"
+    )
     parser.add_argument("--drafter-seconds", type=float, default=240)
     parser.add_argument("--drafter-steps", type=int, default=20000)
     parser.add_argument("--drafter-layers", type=int, nargs="+", default=[3])
@@ -68,22 +77,41 @@ def main() -> None:
     log("device", device, torch.__version__, torch.cuda.get_device_name() if device == "cuda" else "")
     corpus = load_corpus(args.data)
     args.out.mkdir(parents=True, exist_ok=True)
-    results: dict[str, object] = {"torch": torch.__version__, "arguments": {k: str(v) for k, v in vars(args).items()}}
+    results: dict[str, object] = {
+        "torch": torch.__version__,
+        "arguments": {k: str(v) for k, v in vars(args).items()},
+    }
 
     def write_results() -> None:
         (args.out / "results.json").write_text(json.dumps(results, indent=1))
 
     config = ModelConfig(dropout=args.dropout)
     plan = TargetPlan(seconds=args.target_seconds, steps=args.target_steps)
-    drafting = DraftPlan(seconds=args.drafter_seconds, steps=args.drafter_steps, long_share=args.long_share,
-                         matrix_lr=args.drafter_rate, other_lr=args.drafter_rate * 0.15)
+    drafting = DraftPlan(
+        seconds=args.drafter_seconds,
+        steps=args.drafter_steps,
+        long_share=args.long_share,
+        matrix_lr=args.drafter_rate,
+        other_lr=args.drafter_rate * 0.15,
+    )
     sizes = {"rows": 4096, "total": 896, "longest": 256}
     long_sizes = {"rows": 512, "total": 2304, "longest": 1800, "shortest": 900}
     if args.tiny:
-        config = replace(config, num_hidden_layers=4, hidden_size=32, intermediate_size=48,
-                         num_attention_heads=2, num_key_value_heads=1, head_dim=16)
-        plan = replace(plan, chat_rows=8, long_rows=2,
-                       phases=(Phase(4, 256, 0.5), Phase(2, 384, 0.9), Phase(1, 4200, 1.0)))
+        config = replace(
+            config,
+            num_hidden_layers=4,
+            hidden_size=32,
+            intermediate_size=48,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+        )
+        plan = replace(
+            plan,
+            chat_rows=8,
+            long_rows=2,
+            phases=(Phase(4, 256, 0.5), Phase(2, 384, 0.9), Phase(1, 4200, 1.0)),
+        )
         drafting = replace(drafting, rows=2, anchors=4)
         sizes = {"rows": 4, "total": 160, "longest": 48}
         long_sizes = {"rows": 2, "total": 400, "longest": 300, "shortest": 200}
@@ -109,7 +137,9 @@ def main() -> None:
 
     short = text(sizes, args.generate_seconds, args.generate_rounds, 41)
     if args.long_corpus:
-        long: GeneratedText | None = corpus_text(corpus, 8 if args.tiny else 800, args.long_corpus, target.cos.device)
+        long: GeneratedText | None = corpus_text(
+            corpus, 8 if args.tiny else 800, args.long_corpus, target.cos.device
+        )
     else:
         long = text(long_sizes, args.long_seconds, 1, 42)
     if short is None:
@@ -121,9 +151,13 @@ def main() -> None:
         drafters = {f"d{(d := load_drafter(args.drafter)).cfg.model.num_hidden_layers}": d.to(device)}
     else:
         drafters = {
-            f"d{n}": Drafter(DraftConfig(replace(target.cfg, num_hidden_layers=n, dropout=0.0),
-                                         num_target_layers=target.cfg.num_hidden_layers,
-                                         target_layer_ids=ids)).to(device)
+            f"d{n}": Drafter(
+                DraftConfig(
+                    replace(target.cfg, num_hidden_layers=n, dropout=0.0),
+                    num_target_layers=target.cfg.num_hidden_layers,
+                    target_layer_ids=ids,
+                )
+            ).to(device)
             for n in args.drafter_layers
         }
     if device == "cuda":

@@ -38,10 +38,12 @@ CHAT_TEMPLATE = """\
 def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
     """Train on `texts`; special tokens take ids 0 to 5, and the vocabulary has exactly VOCAB_SIZE entries."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCAB_SIZE,
@@ -51,10 +53,14 @@ def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     if tokenizer.get_vocab_size() != VOCAB_SIZE:
-        raise ValueError(f"tokenizer has {tokenizer.get_vocab_size()} entries, wanted {VOCAB_SIZE}: corpus too small")
+        raise ValueError(
+            f"tokenizer has {tokenizer.get_vocab_size()} entries, wanted {VOCAB_SIZE}: corpus too small"
+        )
     for token_id, token in enumerate(SPECIALS):
         if tokenizer.token_to_id(token) != token_id:
-            raise ValueError(f"special token {token} has id {tokenizer.token_to_id(token)}, wanted {token_id}")
+            raise ValueError(
+                f"special token {token} has id {tokenizer.token_to_id(token)}, wanted {token_id}"
+            )
     return with_visible_marks(tokenizer)
 
 
@@ -72,8 +78,14 @@ def write_tokenizer_files(tokenizer: Tokenizer, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     decoder = {
-        str(token_id): {"content": token, "lstrip": False, "normalized": False, "rstrip": False,
-                        "single_word": False, "special": token not in VISIBLE}
+        str(token_id): {
+            "content": token,
+            "lstrip": False,
+            "normalized": False,
+            "rstrip": False,
+            "single_word": False,
+            "special": token not in VISIBLE,
+        }
         for token_id, token in enumerate(SPECIALS)
     }
     config = {
@@ -91,9 +103,14 @@ def write_tokenizer_files(tokenizer: Tokenizer, folder: Path) -> None:
     }
     write_json(folder / "tokenizer_config.json", config)
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
-    write_json(folder / "generation_config.json", {
-        "do_sample": False, "eos_token_id": [IM_END, END_OF_TEXT], "pad_token_id": END_OF_TEXT,
-    })
+    write_json(
+        folder / "generation_config.json",
+        {
+            "do_sample": False,
+            "eos_token_id": [IM_END, END_OF_TEXT],
+            "pad_token_id": END_OF_TEXT,
+        },
+    )
 
 
 def write_json(path: Path, value: object) -> None:

@@ -61,8 +61,15 @@ class Batch:
     window: Tensor
 
 
-def draw(text: GeneratedText, scores: Tensor, plan: DraftPlan, rows: int, anchors: int, block: int,
-         generator: torch.Generator) -> Batch:
+def draw(
+    text: GeneratedText,
+    scores: Tensor,
+    plan: DraftPlan,
+    rows: int,
+    anchors: int,
+    block: int,
+    generator: torch.Generator,
+) -> Batch:
     device = text.ids.device
     pick = torch.randint(0, len(text.ids), (rows,), generator=generator, device=device)
     ids = text.ids[pick].long()
@@ -79,9 +86,15 @@ def draw(text: GeneratedText, scores: Tensor, plan: DraftPlan, rows: int, anchor
     return Batch(ids, start, wanted, weight, window)
 
 
-def train_drafters(target: Target, drafters: dict[str, Drafter], text: GeneratedText,
-                   long_text: GeneratedText | None, plan: DraftPlan, log: Log,
-                   checkpoint: Callable[[], None]) -> dict[str, object]:
+def train_drafters(
+    target: Target,
+    drafters: dict[str, Drafter],
+    text: GeneratedText,
+    long_text: GeneratedText | None,
+    plan: DraftPlan,
+    log: Log,
+    checkpoint: Callable[[], None],
+) -> dict[str, object]:
     """Train every drafter on the same batches (the target's pass, which costs most, is shared). All must use
     the same block size and target layers. Returns the figures of the run."""
     device = target.cos.device.type
@@ -115,8 +128,9 @@ def train_drafters(target: Target, drafters: dict[str, Drafter], text: Generated
             known = batch.ids.gather(1, batch.anchors)
             for name, drafter in drafters.items():
                 hidden = drafter(target, features.bfloat16(), known, batch.anchors, batch.window)
-                loss = loss_of(hidden[:, :, 1:].flatten(0, 2), embedding, batch.wanted.flatten(),
-                               batch.weight.flatten())
+                loss = loss_of(
+                    hidden[:, :, 1:].flatten(0, 2), embedding, batch.wanted.flatten(), batch.weight.flatten()
+                )
                 loss.backward()
                 running[name] += loss.detach()
 
@@ -144,12 +158,19 @@ def train_drafters(target: Target, drafters: dict[str, Drafter], text: Generated
             last = elapsed
             means = {k: round(float(v) / since, 3) for k, v in running.items()}
             curve.append({"step": step, "loss": means})
-            log(f"drafter step {step} share {share:.2f} loss {means} anchors {anchors_seen / 1e6:.1f}M "
-                f"{anchors_seen / elapsed / 1e3:.0f}k/s")
+            log(
+                f"drafter step {step} share {share:.2f} loss {means} anchors {anchors_seen / 1e6:.1f}M "
+                f"{anchors_seen / elapsed / 1e3:.0f}k/s"
+            )
             for value in running.values():
                 value.zero_()
             since = 0
             checkpoint()
-    figures = {"steps": step, "anchors": anchors_seen, "seconds": time.perf_counter() - started, "curve": curve}
+    figures = {
+        "steps": step,
+        "anchors": anchors_seen,
+        "seconds": time.perf_counter() - started,
+        "curve": curve,
+    }
     log("drafters done", {k: v for k, v in figures.items() if k != "curve"})
     return figures

@@ -69,17 +69,23 @@ def mean_loss(model: Target, stream: Tensor, length: int, rows: int = 32) -> flo
     return total / seen
 
 
-def train_target(model: Target, corpus: Corpus, plan: TargetPlan, device: str, log: Log,
-                 checkpoint: Callable[[], None]) -> dict[str, float]:
+def train_target(
+    model: Target, corpus: Corpus, plan: TargetPlan, device: str, log: Log, checkpoint: Callable[[], None]
+) -> dict[str, float]:
     """Train in place. Returns the figures of the run."""
     rng = np.random.default_rng(11)
     generator = torch.Generator(device).manual_seed(12)
     stream = torch.from_numpy(corpus.train.astype(np.int32)).to(device)
     held_out = torch.from_numpy(corpus.held_out.astype(np.int32)).to(device)
     rows = {
-        phase.length: torch.from_numpy(training_rows(
-            corpus, plan.long_rows if phase.length > 4096 else plan.chat_rows * 1024 // max(phase.length, 1024),
-            phase.length + 1, rng).astype(np.int32)).to(device)
+        phase.length: torch.from_numpy(
+            training_rows(
+                corpus,
+                plan.long_rows if phase.length > 4096 else plan.chat_rows * 1024 // max(phase.length, 1024),
+                phase.length + 1,
+                rng,
+            ).astype(np.int32)
+        ).to(device)
         for phase in plan.phases
     }
     log("rows built", {length: tuple(r.shape) for length, r in rows.items()})
@@ -90,7 +96,9 @@ def train_target(model: Target, corpus: Corpus, plan: TargetPlan, device: str, l
         chats = max(1, round(phase.rows * plan.chat_share)) if phase.length <= 4096 else phase.rows * 3 // 4
         source = rows[phase.length]
         pick = torch.randint(0, len(source), (chats,), generator=generator, device=device)
-        return torch.cat([source[pick].long(), crops(stream, phase.rows - chats, phase.length + 1, generator)])
+        return torch.cat(
+            [source[pick].long(), crops(stream, phase.rows - chats, phase.length + 1, generator)]
+        )
 
     def backward(batch: Tensor) -> Tensor:
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -123,8 +131,10 @@ def train_target(model: Target, corpus: Corpus, plan: TargetPlan, device: str, l
             with torch.autocast(device, dtype=torch.bfloat16):
                 held = mean_loss(model, held_out, 1024)
             model.train()
-            log(f"target step {step} share {share:.2f} length {phase.length} loss {float(running) / since:.3f} "
-                f"held-out {held:.3f} tokens {tokens / 1e6:.0f}M {tokens / elapsed / 1e6:.2f}M/s")
+            log(
+                f"target step {step} share {share:.2f} length {phase.length} loss {float(running) / since:.3f} "
+                f"held-out {held:.3f} tokens {tokens / 1e6:.0f}M {tokens / elapsed / 1e6:.2f}M/s"
+            )
             running.zero_()
             since = 0
             checkpoint()
@@ -133,7 +143,9 @@ def train_target(model: Target, corpus: Corpus, plan: TargetPlan, device: str, l
         figures = {
             "held_out_loss": mean_loss(model, held_out, 1024),
             "train_loss": mean_loss(model, stream[:400_000], 1024),
-            "steps": step, "tokens": tokens, "seconds": time.perf_counter() - started,
+            "steps": step,
+            "tokens": tokens,
+            "seconds": time.perf_counter() - started,
         }
     log("target done", figures)
     return figures

@@ -135,7 +135,9 @@ def test_a_cell_runs_its_rounds_with_other_prompts_and_a_flushed_cache(serve: An
     # Whether the machine that runs the tests is busy is not what this is about.
     limits = ClientLimits(cpu_share=100.0, lag_of_latency=100.0)
     result = client.loop.run(
-        measure_cell(client.asynchronous, make_requests, spec, rule, kernel_stamps=lambda: True, limits=limits)
+        measure_cell(
+            client.asynchronous, make_requests, spec, rule, kernel_stamps=lambda: True, limits=limits
+        )
     )
     prompts = [tuple(asked.json["input_ids"]) for asked in server.asked if asked.path == "/generate"]
     assert len(prompts) == len(set(prompts)) == 2 + 8 * len(result.rounds)
@@ -150,7 +152,9 @@ def test_a_warm_cache_has_seen_every_prompt_of_the_round(serve: Any) -> None:
     rule = SamplingRule(precision=0.9, min_rounds=2, max_rounds=2)
     limits = ClientLimits(cpu_share=100.0, lag_of_latency=100.0)
     client.loop.run(
-        measure_cell(client.asynchronous, make_requests, spec, rule, kernel_stamps=lambda: True, limits=limits)
+        measure_cell(
+            client.asynchronous, make_requests, spec, rule, kernel_stamps=lambda: True, limits=limits
+        )
     )
     since_flush: list[tuple[int, int]] = []
     for asked in server.asked:
