@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .arena import Arena
 from .arrays import F32, I64
 from .attention import RowSpan, plan_attention
 from .checkpoint import DraftCheckpoint
@@ -33,9 +34,10 @@ class Drafter:
         tensors = checkpoint.tensors
         self.numerics = numerics
         self._target = target
-        self._stack = DecoderStack(tensors, "", decoder, numerics)
+        arena = Arena()
+        self._stack = DecoderStack(tensors, "", decoder, numerics, arena)
         root = np.float32(np.sqrt(decoder.hidden_size))
-        self._fc = Linear(tensors["fc.weight"].T, numerics)
+        self._fc = Linear(tensors["fc.weight"].T, numerics, arena)
         self._hidden_norm = tensors["hidden_norm.weight"] * root
         self._norm = tensors["norm.weight"] * root
         order = pair_order(decoder.head_dim)
@@ -48,7 +50,7 @@ class Drafter:
             columns += [key, tensors[f"{prefix}v_proj.weight"]]
             norms = qk_norm_weights(tensors[f"{prefix}q_norm.weight"], tensors[f"{prefix}k_norm.weight"], decoder)
             key_norms.append(norms[decoder.num_heads :])
-        self._context = Linear(np.concatenate(columns).T, numerics)
+        self._context = Linear(np.concatenate(columns).T, numerics, arena)
         self._key_norms = np.stack(key_norms)
         self._eps = decoder.rms_norm_eps * decoder.hidden_size
         self._head_eps = decoder.rms_norm_eps * decoder.head_dim

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .arena import Arena
 from .arrays import F32
 from .checkpoint import DecoderConfig
 from .linear import Linear
@@ -37,7 +38,7 @@ def _heads_paired(weight: F32, head_dim: int) -> F32:
     return weight.reshape(-1, head_dim, weight.shape[1])[:, order].reshape(weight.shape)
 
 
-def layer_weights(tensors: dict[str, F32], prefix: str, config: DecoderConfig, numerics: Numerics) -> LayerWeights:
+def layer_weights(tensors: dict[str, F32], prefix: str, config: DecoderConfig, numerics: Numerics, arena: Arena) -> LayerWeights:
     """Fuse the tensors named ``prefix + part + '.weight'``."""
 
     def get(part: str) -> F32:
@@ -54,12 +55,12 @@ def layer_weights(tensors: dict[str, F32], prefix: str, config: DecoderConfig, n
     ).T
     mlp_norm = (get("post_attention_layernorm") * root)[:, None]
     return LayerWeights(
-        qkv=Linear(qkv * attn_norm, numerics),
+        qkv=Linear(qkv * attn_norm, numerics, arena),
         qk_norm=qk_norm_weights(get("self_attn.q_norm"), get("self_attn.k_norm"), config),
-        o=Linear(get("self_attn.o_proj").T, numerics),
-        gate=Linear(-(get("mlp.gate_proj").T * mlp_norm), numerics),
-        up=Linear(-(get("mlp.up_proj").T * mlp_norm), numerics),
-        down=Linear(get("mlp.down_proj").T, numerics),
+        o=Linear(get("self_attn.o_proj").T, numerics, arena),
+        gate=Linear(-(get("mlp.gate_proj").T * mlp_norm), numerics, arena),
+        up=Linear(-(get("mlp.up_proj").T * mlp_norm), numerics, arena),
+        down=Linear(get("mlp.down_proj").T, numerics, arena),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .arena import Arena
 from .arrays import F32
 from .numerics import Numerics
 
@@ -20,13 +21,13 @@ MAX_BLOCKED_ROWS = 96
 class Linear:
     """``out = x @ weight`` for a weight of shape [inputs, outputs]."""
 
-    def __init__(self, weight: F32, numerics: Numerics) -> None:
-        self.weight = np.ascontiguousarray(weight, dtype=np.float32)
+    def __init__(self, weight: F32, numerics: Numerics, arena: Arena) -> None:
+        self.weight = arena.place(weight)
         self.inputs, self.outputs = self.weight.shape
         self._numerics = numerics
         self._blocks = self.outputs // BLOCK_COLUMNS if self.outputs % BLOCK_COLUMNS == 0 else 1
         shaped = self.weight.reshape(self.inputs, self._blocks, -1)
-        self._blocked = np.ascontiguousarray(shaped.transpose(1, 0, 2)) if self._blocks > 1 else self.weight[None]
+        self._blocked = arena.place(shaped.transpose(1, 0, 2)) if self._blocks > 1 else self.weight[None]
 
     def __call__(self, x: F32, out: F32) -> F32:
         """Multiply [rows, inputs] into out [rows, outputs]; returns out."""

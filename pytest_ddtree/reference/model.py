@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .arena import Arena
 from .arrays import F32, I64
 from .attention import RowSpan, plan_attention
 from .checkpoint import TargetCheckpoint
@@ -40,13 +41,14 @@ class Target:
         self.config = checkpoint.config
         decoder = self.config.decoder
         self.numerics = numerics
+        arena = Arena()
         tensors = checkpoint.tensors
         self.embedding = tensors["model.embed_tokens.weight"]
         head = self.embedding if self.config.tie_word_embeddings else tensors["lm_head.weight"]
         self.parameters = sum(tensor.size for tensor in tensors.values())
-        self._stack = DecoderStack(tensors, "model.", decoder, numerics)
+        self._stack = DecoderStack(tensors, "model.", decoder, numerics, arena)
         self._final_norm = tensors["model.norm.weight"] * np.float32(np.sqrt(decoder.hidden_size))
-        self._head = Linear(head.T, numerics)
+        self._head = Linear(head.T, numerics, arena)
         self.rotations = rotation_table(positions, decoder.head_dim, decoder.rope_theta)
         self._eps = decoder.rms_norm_eps * decoder.hidden_size
         self._work = Workspace()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from .arena import Arena
 from .arrays import C64, F32
 from .attention import Kernel
 from .checkpoint import DecoderConfig
@@ -17,11 +18,11 @@ from .workspace import Workspace
 class DecoderStack:
     """Qwen3 decoder layers; attention and key-value storage come from the caller."""
 
-    def __init__(self, tensors: dict[str, F32], prefix: str, config: DecoderConfig, numerics: Numerics) -> None:
+    def __init__(self, tensors: dict[str, F32], prefix: str, config: DecoderConfig, numerics: Numerics, arena: Arena) -> None:
         self.config = config
         self._numerics = numerics
         self._layers = [
-            layer_weights(tensors, f"{prefix}layers.{index}.", config, numerics) for index in range(config.num_layers)
+            layer_weights(tensors, f"{prefix}layers.{index}.", config, numerics, arena) for index in range(config.num_layers)
         ]
         self._eps = config.rms_norm_eps * config.hidden_size
         self._head_eps = config.rms_norm_eps * config.head_dim

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ddtree.reference.arena import CACHE_LINE, CHUNK_BYTES, Arena
 from pytest_ddtree.reference.attention import RowSpan, plan_attention
 from pytest_ddtree.reference.checkpoint import DecoderConfig, load_target
 from pytest_ddtree.reference.kv_pool import FRAME, KVPool, places
@@ -34,8 +35,18 @@ def test_linear_multiplies(rows, columns):
     weight = rng.standard_normal((24, columns), dtype=np.float32)
     x = rng.standard_normal((rows, 24), dtype=np.float32)
     out = np.empty((rows, columns), dtype=np.float32)
-    assert Linear(weight, Float32())(x, out) is out
+    assert Linear(weight, Float32(), Arena())(x, out) is out
     np.testing.assert_allclose(out, x.astype(float) @ weight.astype(float), atol=1e-4)
+
+
+def test_arena_keeps_arrays_apart():
+    arena = Arena()
+    sizes = (3, CHUNK_BYTES // 8, 5, CHUNK_BYTES // 6, CHUNK_BYTES // 3, 7)
+    placed = [arena.place(np.full((size,), number, dtype=np.float32)) for number, size in enumerate(sizes)]
+    for number, (size, array) in enumerate(zip(sizes, placed, strict=True)):
+        assert array.shape == (size,)
+        assert array.ctypes.data % CACHE_LINE == 0
+        assert (array == number).all()
 
 
 def test_rounding_to_bf16_is_to_nearest_even():
@@ -49,7 +60,7 @@ def test_bf16_products_depend_on_the_number_of_rows():
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((192, 64), dtype=np.float32)
     x = rng.standard_normal((100, 192), dtype=np.float32)
-    linear = Linear(weight, BFloat16())
+    linear = Linear(weight, BFloat16(), Arena())
     many = linear(x, np.empty((100, 64), dtype=np.float32))[:1]
     one = linear(x[:1], np.empty((1, 64), dtype=np.float32))
     assert not np.array_equal(many, one)
