@@ -26,6 +26,8 @@ GROUP_ROWS = 64
 """Requests with at most this many rows in a pass are handled in groups."""
 BLOCK_ROWS = 64
 """Query rows of a prompt handled at once."""
+SAFE_SCORE = 60.0
+"""Sums of exp over any context stay far inside float32 up to this score."""
 MINUS_INFINITY = np.float32(-np.inf)
 
 Kernel: TypeAlias = Callable[[int, F32, F32, F32, F32], None]
@@ -57,6 +59,8 @@ def plan_attention(
     config: DecoderConfig,
     numerics: Numerics,
     workspace: Workspace,
+    *,
+    bounded: bool = False,
 ) -> list[Kernel]:
     """Kernels that together cover all spans.
 
@@ -64,6 +68,8 @@ def plan_attention(
     [rows, heads, head_dim], all for the whole pass. ``masks`` holds one additive [rows, rows] array per span, or
     None where the rows see each other freely (a drafter's block), or only themselves (one row). Spans with more than
     GROUP_ROWS rows are causal and take no mask.
+
+    ``bounded`` promises that no score exceeds SAFE_SCORE in absolute value; the softmax then needs no shift.
 
     Spans must be ordered by ``begin`` without gaps.
     """
@@ -74,7 +80,9 @@ def plan_attention(
     def close() -> None:
         if group:
             kernels.append(
-                GroupKernel([spans[i] for i in group], [masks[i] for i in group], pool, config, numerics, workspace)
+                GroupKernel(
+                    [spans[i] for i in group], [masks[i] for i in group], pool, config, numerics, workspace, bounded
+                )
             )
             group.clear()
 
@@ -82,7 +90,7 @@ def plan_attention(
         if span.rows > GROUP_ROWS:
             close()
             key = None
-            kernels.append(BlockKernel(span, pool, config, numerics, workspace))
+            kernels.append(BlockKernel(span, pool, config, numerics, workspace, bounded))
             continue
         this = (span.rows, (span.past >> 6).bit_length(), masks[index] is None)
         if this != key:
@@ -172,7 +180,9 @@ class GroupKernel:
         config: DecoderConfig,
         numerics: Numerics,
         workspace: Workspace,
+        bounded: bool,
     ) -> None:
+        self._bounded = bounded
         self._begin = spans[0].begin
         self._rows = rows = spans[0].rows
         self._count = count = len(spans)
@@ -215,9 +225,12 @@ class GroupKernel:
             np.add(masked, self._mask, out=masked)
         for index, part in self._context:
             part.score(layer, q[index])
-        np.maximum.reduce(scores, axis=-1, keepdims=True, out=self._peak)
-        np.subtract(scores, self._peak, out=probabilities)
-        np.exp(probabilities, out=probabilities)
+        if self._bounded:
+            np.exp(scores, out=probabilities)
+        else:
+            np.maximum.reduce(scores, axis=-1, keepdims=True, out=self._peak)
+            np.subtract(scores, self._peak, out=probabilities)
+            np.exp(probabilities, out=probabilities)
         np.add.reduce(probabilities, axis=-1, keepdims=True, out=self._peak)
         if self._round is not None:
             self._round(probabilities)
@@ -245,8 +258,15 @@ class BlockKernel:
     """Causal attention of a long piece of one prompt; its keys are in the pool already."""
 
     def __init__(
-        self, span: RowSpan, pool: KVPool, config: DecoderConfig, numerics: Numerics, workspace: Workspace
+        self,
+        span: RowSpan,
+        pool: KVPool,
+        config: DecoderConfig,
+        numerics: Numerics,
+        workspace: Workspace,
+        bounded: bool,
     ) -> None:
+        self._bounded = bounded
         self._span = span
         self._config = config
         self._pool = pool
@@ -292,8 +312,9 @@ class BlockKernel:
         np.matmul(q.reshape(kv, tall, dim), self._keys[:, :, :columns], out=scores)
         diagonal = scores.reshape(kv, rows, group, columns)[..., columns - rows :]
         np.add(diagonal, self._causal[:rows, :, :rows], out=diagonal)
-        np.maximum.reduce(scores, axis=-1, keepdims=True, out=peak)
-        np.subtract(scores, peak, out=scores)
+        if not self._bounded:
+            np.maximum.reduce(scores, axis=-1, keepdims=True, out=peak)
+            np.subtract(scores, peak, out=scores)
         np.exp(scores, out=scores)
         np.add.reduce(scores, axis=-1, keepdims=True, out=peak)
         if self._round is not None:

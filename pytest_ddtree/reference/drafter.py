@@ -13,7 +13,7 @@ import numpy as np
 
 from .arena import Arena
 from .arrays import F32, I64
-from .attention import RowSpan, plan_attention
+from .attention import SAFE_SCORE, RowSpan, plan_attention
 from .checkpoint import DraftCheckpoint
 from .kv_pool import KVPool, places
 from .layers import inverse_norm, qk_norm_weights
@@ -36,6 +36,7 @@ class Drafter:
         self._target = target
         arena = Arena()
         self._stack = DecoderStack(tensors, "", decoder, numerics, arena)
+        self._bounded = self._stack.largest_score <= SAFE_SCORE
         root = np.float32(np.sqrt(decoder.hidden_size))
         self._fc = Linear(tensors["fc.weight"].T, numerics, arena)
         self._hidden_norm = tensors["hidden_norm.weight"] * root
@@ -97,7 +98,9 @@ class Drafter:
         positions = (starts[:, None] + np.arange(block_size)).reshape(-1)
         x = work.share("x", (count * block_size, hidden))
         np.take(self._target.embedding, tokens.reshape(-1), axis=0, out=x)
-        kernels = plan_attention(spans, [None] * count, pool, self.config.decoder, self.numerics, work)
+        kernels = plan_attention(
+            spans, [None] * count, pool, self.config.decoder, self.numerics, work, bounded=self._bounded
+        )
         self._stack.run(x, self._target.rotations[positions][:, None, :], kernels, work)
         masked = np.ascontiguousarray(x.reshape(count, block_size, hidden)[:, 1:]).reshape(-1, hidden)
         inverse_norm(masked, np.empty(len(masked), dtype=np.float32), self._eps, masked)

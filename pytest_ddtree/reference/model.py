@@ -9,7 +9,7 @@ import numpy as np
 
 from .arena import Arena
 from .arrays import F32, I64
-from .attention import RowSpan, plan_attention
+from .attention import SAFE_SCORE, RowSpan, plan_attention
 from .checkpoint import TargetCheckpoint
 from .kv_pool import KVPool, places
 from .layers import inverse_norm
@@ -47,6 +47,7 @@ class Target:
         head = self.embedding if self.config.tie_word_embeddings else tensors["lm_head.weight"]
         self.parameters = sum(tensor.size for tensor in tensors.values())
         self._stack = DecoderStack(tensors, "model.", decoder, numerics, arena)
+        self._bounded = self._stack.largest_score <= SAFE_SCORE
         self._final_norm = tensors["model.norm.weight"] * np.float32(np.sqrt(decoder.hidden_size))
         self._head = Linear(head.T, numerics, arena)
         self.rotations = rotation_table(positions, decoder.head_dim, decoder.rope_theta)
@@ -78,7 +79,7 @@ class Target:
         self._stack.run(
             x,
             self.rotations[rows.positions][:, None, :],
-            plan_attention(rows.spans, rows.masks, pool, decoder, self.numerics, work),
+            plan_attention(rows.spans, rows.masks, pool, decoder, self.numerics, work, bounded=self._bounded),
             work,
             store=store,
             behind=behind if capture else None,

@@ -24,6 +24,11 @@ class DecoderStack:
         self._layers = [
             layer_weights(tensors, f"{prefix}layers.{index}.", config, numerics, arena) for index in range(config.num_layers)
         ]
+        heads = config.num_heads
+        # A normed head is a unit vector times its weights and a rotation keeps lengths, which bounds every score.
+        self.largest_score = max(
+            float(np.abs(layer.qk_norm[:heads]).max() * np.abs(layer.qk_norm[heads:]).max()) for layer in self._layers
+        )
         self._eps = config.rms_norm_eps * config.hidden_size
         self._head_eps = config.rms_norm_eps * config.head_dim
 

@@ -105,7 +105,8 @@ def naive_attention(queries, keys, values, allowed):
         [(0, 65)], [(17, 300)], [(FRAME, 64), (0, 65), (7, 1)],
     ],
 )  # fmt: skip
-def test_attention_over_scattered_slots(shapes):
+@pytest.mark.parametrize("bounded", [False, True])
+def test_attention_over_scattered_slots(shapes, bounded):
     rng = np.random.default_rng(1)
     pool = KVPool(1, 2, 4, 24 * FRAME)
     spans, masks, expected, row = [], [], [], 0
@@ -141,7 +142,7 @@ def test_attention_over_scattered_slots(shapes):
             expected.append(naive_attention(queries[row + index], all_keys, all_values, allowed))
         row += rows
     out = np.empty_like(queries)
-    for kernel in plan_attention(spans, masks, pool, CONFIG, Float32(), Workspace()):
+    for kernel in plan_attention(spans, masks, pool, CONFIG, Float32(), Workspace(), bounded=bounded):
         kernel(0, queries, keys, values, out)
     np.testing.assert_allclose(out, np.asarray(expected), atol=2e-5)
 
