@@ -37,7 +37,9 @@ def build_parser() -> argparse.ArgumentParser:
     memory = parser.add_argument_group("memory and scheduling")
     add = memory.add_argument
     add("--context-length", type=int, default=None, help="default: the checkpoint's max_position_embeddings")
-    add("--max-total-tokens", type=int, default=None, help=f"key-value slots (default {DEFAULT_TOTAL_TOKENS})")
+    add(
+        "--max-total-tokens", type=int, default=None, help=f"key-value slots (default {DEFAULT_TOTAL_TOKENS})"
+    )
     add("--mem-fraction-static", type=float, default=None, help="accepted and recorded, without effect")
     add("--max-running-requests", type=int, default=None)
     add("--max-queued-requests", type=int, default=None)
@@ -75,7 +77,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME[:ARG][@RATE]",
         help="plant a fault; may be repeated; 'list' shows them all",
     )
-    add("--startup-delay", type=float, default=0.0, help="seconds to wait after loading, for tests of readiness")
+    add(
+        "--startup-delay",
+        type=float,
+        default=0.0,
+        help="seconds to wait after loading, for tests of readiness",
+    )
     return parser
 
 
@@ -119,7 +126,9 @@ def _check_speculative(args: argparse.Namespace) -> None:
             raise ArgumentError("--speculative-ddtree-budget needs --speculative-algorithm DDTREE.")
         return
     if args.speculative_algorithm == "DFLASH" and args.speculative_ddtree_budget is not None:
-        raise ArgumentError("--speculative-ddtree-budget has no meaning for DFLASH; use --speculative-algorithm DDTREE.")
+        raise ArgumentError(
+            "--speculative-ddtree-budget has no meaning for DFLASH; use --speculative-algorithm DDTREE."
+        )
     block, draft_tokens = args.speculative_dflash_block_size, args.speculative_num_draft_tokens
     if block is not None and draft_tokens is not None and block != draft_tokens:
         raise ArgumentError(

@@ -81,7 +81,13 @@ def plan_attention(
         if group:
             kernels.append(
                 GroupKernel(
-                    [spans[i] for i in group], [masks[i] for i in group], pool, config, numerics, workspace, bounded
+                    [spans[i] for i in group],
+                    [masks[i] for i in group],
+                    pool,
+                    config,
+                    numerics,
+                    workspace,
+                    bounded,
                 )
             )
             group.clear()
@@ -235,7 +241,9 @@ class GroupKernel:
         if self._round is not None:
             self._round(probabilities)
         np.matmul(
-            probabilities[..., :rows], values[here].reshape(count, rows, kv, dim).transpose(0, 2, 1, 3), out=result
+            probabilities[..., :rows],
+            values[here].reshape(count, rows, kv, dim).transpose(0, 2, 1, 3),
+            out=result,
         )
         for _, part in self._context:
             part.add_values(layer)

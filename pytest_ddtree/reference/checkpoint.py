@@ -217,6 +217,10 @@ def check_pair(target: TargetConfig, draft: DraftConfig) -> None:
         )
     worst = max(draft.target_layer_ids, default=-1)
     if worst >= target.decoder.num_layers:
-        raise CheckpointError(f"the drafter reads layer {worst}; the target has {target.decoder.num_layers} layers")
+        raise CheckpointError(
+            f"the drafter reads layer {worst}; the target has {target.decoder.num_layers} layers"
+        )
     if not 0 <= draft.mask_token_id < target.vocab_size:
-        raise CheckpointError(f"mask token {draft.mask_token_id} is outside the vocabulary of {target.vocab_size}")
+        raise CheckpointError(
+            f"mask token {draft.mask_token_id} is outside the vocabulary of {target.vocab_size}"
+        )

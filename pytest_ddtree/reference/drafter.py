@@ -49,7 +49,9 @@ class Drafter:
             key = tensors[f"{prefix}k_proj.weight"]
             key = key.reshape(decoder.num_kv_heads, decoder.head_dim, -1)[:, order].reshape(key.shape)
             columns += [key, tensors[f"{prefix}v_proj.weight"]]
-            norms = qk_norm_weights(tensors[f"{prefix}q_norm.weight"], tensors[f"{prefix}k_norm.weight"], decoder)
+            norms = qk_norm_weights(
+                tensors[f"{prefix}q_norm.weight"], tensors[f"{prefix}k_norm.weight"], decoder
+            )
             key_norms.append(norms[decoder.num_heads :])
         self._context = Linear(np.concatenate(columns).T, numerics, arena)
         self._key_norms = np.stack(key_norms)

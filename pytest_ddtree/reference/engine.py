@@ -276,7 +276,9 @@ class Engine:
             counters.accept_length = interval.tokens / interval.verifies
             counters.accept_rate = (counters.accept_length - 1) / max(draft.horizon, 1)
             counters.total_accept_length = self._spec_tokens / self._spec_verifies
-            speculation = f"accept len: {counters.accept_length:.2f}, accept rate: {counters.accept_rate:.2f}, "
+            speculation = (
+                f"accept len: {counters.accept_length:.2f}, accept rate: {counters.accept_rate:.2f}, "
+            )
         log.info(
             "Decode batch, #running-req: %d, #token: %d, token usage: %.2f, %scuda graph: False, "
             "gen throughput (token/s): %.2f, #queue-req: %d",

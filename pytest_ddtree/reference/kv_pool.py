@@ -63,15 +63,23 @@ class KVPool:
     def __init__(self, layers: int, kv_heads: int, head_dim: int, slots: int) -> None:
         frames = -(-slots // FRAME)
         self.slots = slots
-        self.keys: F32 = np.zeros((frames, layers, kv_heads, head_dim, FRAME), dtype=np.float32).swapaxes(0, 1)
-        self.values: F32 = np.zeros((frames, layers, kv_heads, FRAME, head_dim), dtype=np.float32).swapaxes(0, 1)
+        self.keys: F32 = np.zeros((frames, layers, kv_heads, head_dim, FRAME), dtype=np.float32).swapaxes(
+            0, 1
+        )
+        self.values: F32 = np.zeros((frames, layers, kv_heads, FRAME, head_dim), dtype=np.float32).swapaxes(
+            0, 1
+        )
 
     def write(self, layer: int, where: Places, keys: F32, values: F32) -> None:
         """Store rows of one layer; keys and values are [rows, kv_heads, head_dim]."""
         if where.runs:
             for run in where.runs:
-                self.keys[layer, run.frame, :, :, run.begin : run.end] = keys[run.first : run.last].transpose(1, 2, 0)
-                self.values[layer, run.frame, :, run.begin : run.end] = values[run.first : run.last].transpose(1, 0, 2)
+                self.keys[layer, run.frame, :, :, run.begin : run.end] = keys[run.first : run.last].transpose(
+                    1, 2, 0
+                )
+                self.values[layer, run.frame, :, run.begin : run.end] = values[
+                    run.first : run.last
+                ].transpose(1, 0, 2)
             return
         self.keys[layer][where.frames, :, :, where.offsets] = keys
         self.values[layer][where.frames, :, where.offsets] = values

@@ -89,7 +89,9 @@ def _default_draft(args: argparse.Namespace) -> Path:
     return DEFAULT_WEIGHTS / "draft"
 
 
-def _speculative(args: argparse.Namespace, target: TargetCheckpoint, draft: DraftCheckpoint) -> SpeculativeSettings:
+def _speculative(
+    args: argparse.Namespace, target: TargetCheckpoint, draft: DraftCheckpoint
+) -> SpeculativeSettings:
     block = args.speculative_dflash_block_size or args.speculative_num_draft_tokens or draft.config.block_size
     if block != draft.config.block_size:
         log.warning(

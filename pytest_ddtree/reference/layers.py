@@ -38,7 +38,9 @@ def _heads_paired(weight: F32, head_dim: int) -> F32:
     return weight.reshape(-1, head_dim, weight.shape[1])[:, order].reshape(weight.shape)
 
 
-def layer_weights(tensors: dict[str, F32], prefix: str, config: DecoderConfig, numerics: Numerics, arena: Arena) -> LayerWeights:
+def layer_weights(
+    tensors: dict[str, F32], prefix: str, config: DecoderConfig, numerics: Numerics, arena: Arena
+) -> LayerWeights:
     """Fuse the tensors named ``prefix + part + '.weight'``."""
 
     def get(part: str) -> F32:

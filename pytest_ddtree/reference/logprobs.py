@@ -64,4 +64,6 @@ def add_input(request: Request, logits: F32, first: int) -> None:
     if options.top:
         result.input_top.extend(top_entries(row, options.top) for row in rows)
     if options.token_ids:
-        result.input_ids.extend([(float(row[wanted]), wanted) for wanted in options.token_ids] for row in rows)
+        result.input_ids.extend(
+            [(float(row[wanted]), wanted) for wanted in options.token_ids] for row in rows
+        )

@@ -35,7 +35,9 @@ def read_tensors(path: Path) -> dict[str, F32]:
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        tensors[name] = _decode(raw, base + begin, end - begin, entry["dtype"], name, path).reshape(entry["shape"])
+        tensors[name] = _decode(raw, base + begin, end - begin, entry["dtype"], name, path).reshape(
+            entry["shape"]
+        )
     return tensors
 
 
@@ -64,7 +66,11 @@ def write_bf16_tensors(path: Path, tensors: Mapping[str, F32]) -> None:
     offset = 0
     for name, values in tensors.items():
         blob = to_bf16_bits(values)
-        header[name] = {"dtype": "BF16", "shape": list(values.shape), "data_offsets": [offset, offset + len(blob)]}
+        header[name] = {
+            "dtype": "BF16",
+            "shape": list(values.shape),
+            "data_offsets": [offset, offset + len(blob)],
+        }
         blobs.append(blob)
         offset += len(blob)
     text = json.dumps(header).encode()

@@ -67,7 +67,9 @@ def uniform(seed: int, position: int) -> float:
     return (_mix(_mix(seed & MASK64) ^ _mix(position + 0x632BE59BD9B4E019)) >> 11) * 2.0**-53
 
 
-def edited(logits: F32, params: SamplingParams, counts: Mapping[int, int], seen: Sequence[int] | set[int]) -> F32:
+def edited(
+    logits: F32, params: SamplingParams, counts: Mapping[int, int], seen: Sequence[int] | set[int]
+) -> F32:
     """Logits after bias and penalties; a copy.
 
     counts: how often each token was generated; seen: tokens of prompt and answer (for the repetition penalty).
@@ -76,7 +78,9 @@ def edited(logits: F32, params: SamplingParams, counts: Mapping[int, int], seen:
     if params.repetition_penalty != 1.0 and seen:
         ids = np.fromiter(seen, dtype=np.int64)
         values = result[ids]
-        result[ids] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+        result[ids] = np.where(
+            values > 0, values / params.repetition_penalty, values * params.repetition_penalty
+        )
     if counts and (params.frequency_penalty or params.presence_penalty):
         ids = np.fromiter(counts.keys(), dtype=np.int64, count=len(counts))
         times = np.fromiter(counts.values(), dtype=np.float32, count=len(counts))

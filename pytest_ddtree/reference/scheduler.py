@@ -100,11 +100,17 @@ class Scheduler:
     def _headroom(self, request: Request) -> int:
         """Slots a running request will want soon."""
         remaining = min(request.params.max_new_tokens - len(request.output), ADMISSION_RESERVE)
-        return max(0, request.kv_length + remaining + self._runtime.step_slots - request.table().table.capacity)
+        return max(
+            0, request.kv_length + remaining + self._runtime.step_slots - request.table().table.capacity
+        )
 
     def filled(self) -> list[Request]:
         """Requests whose prompt is complete now; they move to the running ones, finished or not."""
-        ready = [request for request in self.filling if request.kv_length >= request.fill_length() or request.finish]
+        ready = [
+            request
+            for request in self.filling
+            if request.kv_length >= request.fill_length() or request.finish
+        ]
         if ready:
             self.filling = [request for request in self.filling if request not in ready]
             self.running.extend(ready)

@@ -29,11 +29,14 @@ def speculate(runtime: Runtime, draft: DraftSide, requests: Sequence[Request]) -
     _commit(runtime, draft, requests, walks, rows, features, depths)
     runtime.hooks.committed(runtime, requests)
     return sum(
-        _emit(runtime, request, found, nodes) for request, found, nodes in zip(requests, walks, tokens, strict=True)
+        _emit(runtime, request, found, nodes)
+        for request, found, nodes in zip(requests, walks, tokens, strict=True)
     )
 
 
-def _draft(runtime: Runtime, draft: DraftSide, requests: Sequence[Request]) -> tuple[list[DraftTree], list[list[int]]]:
+def _draft(
+    runtime: Runtime, draft: DraftSide, requests: Sequence[Request]
+) -> tuple[list[DraftTree], list[list[int]]]:
     """Trees and their nodes' tokens, the last known token first."""
     settings, hooks = draft.settings, runtime.hooks
     spans: list[RowSpan] = []
@@ -121,7 +124,9 @@ def _lookup(choices: Sequence[int]) -> Callable[[int, int], int]:
     return lambda node, _: choices[node]
 
 
-def _sampled_walk(runtime: Runtime, request: Request, tree: DraftTree, tokens: list[int], logits: F32) -> Walk:
+def _sampled_walk(
+    runtime: Runtime, request: Request, tree: DraftTree, tokens: list[int], logits: F32
+) -> Walk:
     pending: list[int] = []
     length, hooks = request.length, runtime.hooks
     params = hooks.tree_params(request.params)

@@ -18,16 +18,20 @@ from .workspace import Workspace
 class DecoderStack:
     """Qwen3 decoder layers; attention and key-value storage come from the caller."""
 
-    def __init__(self, tensors: dict[str, F32], prefix: str, config: DecoderConfig, numerics: Numerics, arena: Arena) -> None:
+    def __init__(
+        self, tensors: dict[str, F32], prefix: str, config: DecoderConfig, numerics: Numerics, arena: Arena
+    ) -> None:
         self.config = config
         self._numerics = numerics
         self._layers = [
-            layer_weights(tensors, f"{prefix}layers.{index}.", config, numerics, arena) for index in range(config.num_layers)
+            layer_weights(tensors, f"{prefix}layers.{index}.", config, numerics, arena)
+            for index in range(config.num_layers)
         ]
         heads = config.num_heads
         # A normed head is a unit vector times its weights and a rotation keeps lengths, which bounds every score.
         self.largest_score = max(
-            float(np.abs(layer.qk_norm[:heads]).max() * np.abs(layer.qk_norm[heads:]).max()) for layer in self._layers
+            float(np.abs(layer.qk_norm[:heads]).max() * np.abs(layer.qk_norm[heads:]).max())
+            for layer in self._layers
         )
         self._eps = config.rms_norm_eps * config.hidden_size
         self._head_eps = config.rms_norm_eps * config.head_dim
@@ -49,7 +53,12 @@ class DecoderStack:
         """
         config = self.config
         rows, hidden = x.shape
-        heads, kv, dim, inner = config.num_heads, config.num_kv_heads, config.head_dim, config.intermediate_size
+        heads, kv, dim, inner = (
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_dim,
+            config.intermediate_size,
+        )
         rnd = None if self._numerics.exact else self._numerics.round
         normed = work.share("normed", (rows, hidden))
         sums = work.share("sums", (rows,))

@@ -50,7 +50,9 @@ def write_checkpoints(path: Path, shape: TinyShape | None = None) -> tuple[Path,
     tensors |= _layers(rng, shape, "model.", shape.num_layers)
     tensors["model.norm.weight"] = np.ones(shape.hidden_size, dtype=np.float32)
     write_bf16_tensors(target / "model.safetensors", tensors)
-    _write_json(target / "config.json", _config(shape, "Qwen3ForCausalLM", shape.num_layers) | {"eos_token_id": 2})
+    _write_json(
+        target / "config.json", _config(shape, "Qwen3ForCausalLM", shape.num_layers) | {"eos_token_id": 2}
+    )
     _write_json(target / "generation_config.json", {"eos_token_id": [2, 0]})
     small = _layers(rng, shape, "", shape.draft_layers)
     small["fc.weight"] = _normal(rng, shape.hidden_size, shape.hidden_size * len(shape.target_layer_ids))
@@ -74,7 +76,9 @@ def write_tokenizer(path: Path, vocab_size: int) -> None:
     """A byte-level tokenizer without merges: special tokens, the 256 bytes, unused fillers."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     if vocab_size < len(SPECIAL_TOKENS) + len(alphabet):
-        raise ValueError(f"a vocabulary of {vocab_size} cannot hold {len(SPECIAL_TOKENS)} markers and 256 bytes")
+        raise ValueError(
+            f"a vocabulary of {vocab_size} cannot hold {len(SPECIAL_TOKENS)} markers and 256 bytes"
+        )
     vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *alphabet])}
     for filler in range(len(vocab), vocab_size):
         vocab[f"x{filler}"] = filler

@@ -69,7 +69,8 @@ def build_tree(log_probs: Sequence[Sequence[float]], budget: int) -> DraftTree:
         siblings = log_probs[depth - 1]
         if rank + 1 < len(siblings):
             heappush(
-                open_nodes, (-(parent_score + siblings[rank + 1]), (*path[:-1], rank + 1), parent, parent_score)
+                open_nodes,
+                (-(parent_score + siblings[rank + 1]), (*path[:-1], rank + 1), parent, parent_score),
             )
         if depth < horizon:
             score = -minus_score

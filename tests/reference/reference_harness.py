@@ -93,7 +93,9 @@ class Harness:
             assert done.acquire(timeout=WAIT_S), "the engine does not answer"
         return answers
 
-    def tokens(self, prompts: Sequence[Sequence[int]], params: Any = GREEDY, *, concurrency: int = 1) -> list[list[int]]:
+    def tokens(
+        self, prompts: Sequence[Sequence[int]], params: Any = GREEDY, *, concurrency: int = 1
+    ) -> list[list[int]]:
         return [answer.tokens for answer in self.run(prompts, params, concurrency=concurrency)]
 
     def flush(self) -> bool:
@@ -138,7 +140,10 @@ _target, _draft = cache(load_target), cache(load_draft)
 
 @contextmanager
 def harness(
-    weights: tuple[Path, Path], speculative: SpeculativeSettings | None = None, hooks: Hooks | None = None, **changes: Any
+    weights: tuple[Path, Path],
+    speculative: SpeculativeSettings | None = None,
+    hooks: Hooks | None = None,
+    **changes: Any,
 ) -> Iterator[Harness]:
     set_blas_threads(1)
     settings = replace(SETTINGS, speculative=speculative, **changes)

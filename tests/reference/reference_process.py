@@ -58,7 +58,15 @@ class ServerProcess:
 
 @contextmanager
 def server(weights: tuple[Path, Path], *arguments: str, speculative: bool = True) -> Iterator[ServerProcess]:
-    command = [sys.executable, "-m", "pytest_ddtree.reference", "--port", "0", "--model-path", str(weights[0])]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest_ddtree.reference",
+        "--port",
+        "0",
+        "--model-path",
+        str(weights[0]),
+    ]
     if speculative:
         command += ["--speculative-draft-model-path", str(weights[1]), "--speculative-algorithm", "DDTREE"]
     process = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True)

@@ -24,7 +24,10 @@ def arguments(weights, *more):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--speculative-ddtree-budget", "0", *TREE], "--speculative-ddtree-budget must be at least 1, got 0"),
+        (
+            ["--speculative-ddtree-budget", "0", *TREE],
+            "--speculative-ddtree-budget must be at least 1, got 0",
+        ),
         (["--speculative-ddtree-budget", "4"], "needs --speculative-algorithm DDTREE"),
         (
             ["--speculative-algorithm", "DFLASH", "--speculative-ddtree-budget", "4"],
@@ -32,7 +35,10 @@ def arguments(weights, *more):
         ),
         (["--page-size", "0"], "--page-size must be at least 1"),
         (["--port", "70000"], "--port must be between"),
-        ([*TREE, "--speculative-num-draft-tokens", "4", "--speculative-dflash-block-size", "6"], "must agree"),
+        (
+            [*TREE, "--speculative-num-draft-tokens", "4", "--speculative-dflash-block-size", "6"],
+            "must agree",
+        ),
     ],
 )
 def test_wrong_values_are_named(argv, words):
@@ -56,7 +62,12 @@ def test_values_that_do_not_fit_the_checkpoint_are_named(tiny, argv, words):
 def test_resolution(tiny):
     loaded = load(parse(arguments(tiny, *TREE, "--speculative-ddtree-budget", "16")))
     speculative = loaded.settings.speculative
-    assert (speculative.block_size, speculative.budget, speculative.topk, speculative.window) == (8, 16, 4, None)
+    assert (speculative.block_size, speculative.budget, speculative.topk, speculative.window) == (
+        8,
+        16,
+        4,
+        None,
+    )
     assert loaded.settings.max_running_requests == 48
     chain = load(parse(arguments(tiny, "--speculative-algorithm", "dflash"))).settings.speculative
     assert (chain.algorithm, chain.budget, chain.topk) == ("DFLASH", 7, 1)

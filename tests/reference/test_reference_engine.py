@@ -256,7 +256,9 @@ def test_random_schedules_leave_nothing_behind(tiny):
         for _ in range(40):
             prompts = [rng.integers(6, 12, size=int(rng.integers(1, 80))).tolist() for _ in range(12)]
             params = [replace(GREEDY, max_new_tokens=int(rng.integers(1, 60))) for _ in prompts]
-            timer = threading.Timer(float(rng.random()) * 0.2, engine.engine.abort, args=(str(int(rng.integers(12))),))
+            timer = threading.Timer(
+                float(rng.random()) * 0.2, engine.engine.abort, args=(str(int(rng.integers(12))),)
+            )
             timer.start()
             answers = engine.run(prompts, params, concurrency=int(rng.integers(1, 12)))
             timer.join()
@@ -277,7 +279,9 @@ def test_tree_samples_follow_the_models_distribution(tiny, plain):
 
     def exact(prefix: list[int]) -> dict[int, float]:
         options = LogprobOptions(len(prefix) - 1, top_k)
-        top = plain.run([prefix], replace(GREEDY, max_new_tokens=1), logprobs=options)[0].logprobs.output_top[0]
+        top = plain.run([prefix], replace(GREEDY, max_new_tokens=1), logprobs=options)[0].logprobs.output_top[
+            0
+        ]
         weights = {token: float(np.exp(value)) for value, token in top}
         total = sum(weights.values())
         return {token: weight / total for token, weight in weights.items()}
@@ -286,7 +290,9 @@ def test_tree_samples_follow_the_models_distribution(tiny, plain):
     joint = {(a, b): pa * pb for a, pa in first.items() for b, pb in exact([*prompt, a]).items()}
     params = SamplingParams(max_new_tokens=3, temperature=1.0, top_k=top_k, ignore_eos=True)
     with harness(tiny, tree(8)) as engine:
-        drawn = Counter(tuple(tokens[:2]) for tokens in engine.tokens([prompt] * samples, params, concurrency=32))
+        drawn = Counter(
+            tuple(tokens[:2]) for tokens in engine.tokens([prompt] * samples, params, concurrency=32)
+        )
     assert set(drawn) <= set(joint)
     pairs = sorted(joint, key=joint.__getitem__, reverse=True)
     common = [pair for pair in pairs if joint[pair] * samples >= 5]

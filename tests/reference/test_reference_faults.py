@@ -96,7 +96,9 @@ def test_sampling_faults_change_sampled_answers_only(trained, trained_plain, pro
     ],
 )
 def test_ignored_parameters_are_ignored(trained, trained_plain, prompts, name, params):
-    assert [answer.tokens for answer in run(trained, name, prompts, params)] != trained_plain.tokens(prompts, params)
+    assert [answer.tokens for answer in run(trained, name, prompts, params)] != trained_plain.tokens(
+        prompts, params
+    )
 
 
 def test_endings_are_missed_or_overrun(trained, prompts, truth):
@@ -114,7 +116,9 @@ def test_endings_are_missed_or_overrun(trained, prompts, truth):
     assert plant(["eos_ignored"]).params(SamplingParams()).ignore_eos
 
 
-@pytest.mark.parametrize("name", ["window_off_by_page:64", "wrong_features", "accept_decays:20", "branches_dead"])
+@pytest.mark.parametrize(
+    "name", ["window_off_by_page:64", "wrong_features", "accept_decays:20", "branches_dead"]
+)
 def test_drafting_faults_cost_accept_length_alone(trained, prompts, truth, healthy, name):
     answers = run(trained, name, prompts)
     assert [answer.tokens for answer in answers] == truth
@@ -160,7 +164,9 @@ def test_counting_faults(trained, prompts, healthy):
     boasting = run(trained, "accept_over_reported", prompts)
     assert accept_length(boasting) > 1.3 * accept_length(healthy)
     answers = run(trained, "cached_over_reported", prompts)
-    assert all(answer.last.cached_tokens > len(prompt) for answer, prompt in zip(answers, prompts, strict=True))
+    assert all(
+        answer.last.cached_tokens > len(prompt) for answer, prompt in zip(answers, prompts, strict=True)
+    )
 
 
 def test_streaming_faults(trained, prompts, truth):
@@ -170,7 +176,12 @@ def test_streaming_faults(trained, prompts, truth):
         assert all(answer.last.completion_tokens == 32 for answer in answers)
     hook = plant(["error_in_stream:2"])
     payload = {"text": "a"}
-    assert [list(hook.event(payload, number)) for number in range(4)] == [["text"], ["text"], ["error"], ["text"]]
+    assert [list(hook.event(payload, number)) for number in range(4)] == [
+        ["text"],
+        ["text"],
+        ["error"],
+        ["text"],
+    ]
 
 
 def test_crashes(trained, prompts):

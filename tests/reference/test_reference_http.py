@@ -26,7 +26,9 @@ GREEDY = {"temperature": 0, "max_new_tokens": 16, "ignore_eos": True}
 
 @pytest.fixture(scope="module")
 def speculative(tiny):
-    with server(tiny, "--speculative-ddtree-budget", "8", "--enable-metrics", "--reasoning-parser", "qwen3") as running:
+    with server(
+        tiny, "--speculative-ddtree-budget", "8", "--enable-metrics", "--reasoning-parser", "qwen3"
+    ) as running:
         yield running
 
 
@@ -50,7 +52,9 @@ def stream(client, path, body):
 
 
 def test_stream_has_the_shape_of_the_capture(speculative):
-    captured = [json.loads(line[6:]) for line in CAPTURE.read_text().splitlines() if line.startswith("data: {")]
+    captured = [
+        json.loads(line[6:]) for line in CAPTURE.read_text().splitlines() if line.startswith("data: {")
+    ]
     with speculative.client() as client:
         chunks = stream(client, "/generate", {"input_ids": PROMPT, "sampling_params": GREEDY})
     for ours, theirs in ((chunks[0], captured[0]), (chunks[1], captured[1]), (chunks[-1], captured[-1])):
@@ -131,7 +135,10 @@ def test_cached_tokens_and_flush(baseline):
         ({"input_ids": [1, "2"]}, "list of integers"),
         ({"input_ids": [100000]}, "outside the vocabulary of 320"),
         ({"input_ids": [-1]}, "outside the vocabulary"),
-        ({"input_ids": [1] * 2048}, r"The input \(2048 tokens\) is longer than the model's context length \(2048"),
+        (
+            {"input_ids": [1] * 2048},
+            r"The input \(2048 tokens\) is longer than the model's context length \(2048",
+        ),
         (
             {"input_ids": [1] * 2000, "sampling_params": {"max_new_tokens": 100}},
             "Requested token count exceeds the model's maximum context length of 2048 tokens",
@@ -144,7 +151,10 @@ def test_cached_tokens_and_flush(baseline):
         ({"text": "a", "sampling_params": {"regex": "a+"}}, "no constrained decoding"),
         ({"text": "a", "sampling_params": {"logit_bias": {"999": 1}}}, "outside the vocabulary"),
         ({"text": "a", "nonsense": 1}, "Unknown parameter 'nonsense'"),
-        ({"text": "a", "return_logprob": True}, "DFLASH speculative decoding does not support return_logprob yet."),
+        (
+            {"text": "a", "return_logprob": True},
+            "DFLASH speculative decoding does not support return_logprob yet.",
+        ),
     ],
 )
 def test_bad_requests_are_answered_with_400(speculative, body, words):
@@ -211,12 +221,18 @@ def test_information_and_metrics(speculative):
         assert client.get("/v1/models").json()["data"][0]["max_model_len"] == 2048
 
         def counter(name):
-            lines = [line for line in client.get("/metrics").text.splitlines() if line.startswith(f"sglang:{name}{{")]
+            lines = [
+                line
+                for line in client.get("/metrics").text.splitlines()
+                if line.startswith(f"sglang:{name}{{")
+            ]
             return float(lines[0].rpartition(" ")[2])
 
         names = ("generation_tokens_total", "spec_verify_calls_total", "num_requests_total")
         before = {name: counter(name) for name in names}
-        meta = client.post("/generate", json={"input_ids": PROMPT, "sampling_params": GREEDY}).json()["meta_info"]
+        meta = client.post("/generate", json={"input_ids": PROMPT, "sampling_params": GREEDY}).json()[
+            "meta_info"
+        ]
         after = {name: counter(name) for name in names}
         assert after["num_requests_total"] == before["num_requests_total"] + 1
         assert after["generation_tokens_total"] >= before["generation_tokens_total"] + 16
@@ -226,8 +242,10 @@ def test_information_and_metrics(speculative):
 
 def test_log_has_the_captured_lines(speculative):
     for words in (
-        ("Initialized DFLASH draft runner. attention_backend=numpy, model=DFlashDraftModel, block_size=8, "
-        "draft_window_size=None, compact_cache=False"),
+        (
+            "Initialized DFLASH draft runner. attention_backend=numpy, model=DFlashDraftModel, block_size=8, "
+            "draft_window_size=None, compact_cache=False"
+        ),
         "Initialized DDTree worker. block_size=8, tree_budget=8, max_tree_nodes=9",
         "max_total_num_tokens=65536",
         "The server is fired up and ready to roll!",
@@ -253,13 +271,19 @@ def test_departed_client_frees_everything(speculative):
         with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
             next(response.iter_lines())
         state = wait_idle(client)
-        with httpx.Client(base_url=speculative.url, timeout=0.5, trust_env=False) as hasty, pytest.raises(httpx.ReadTimeout):
+        with (
+            httpx.Client(base_url=speculative.url, timeout=0.5, trust_env=False) as hasty,
+            pytest.raises(httpx.ReadTimeout),
+        ):
             hasty.post("/generate", json=LONG)
         assert wait_idle(client)["kv_available_tokens"] == state["kv_available_tokens"] == 65536
 
 
 def test_health_of_a_busy_server_needs_no_place_in_the_batch(tiny):
-    with server(tiny, "--max-running-requests", "1", speculative=False) as running, running.client() as client:
+    with (
+        server(tiny, "--max-running-requests", "1", speculative=False) as running,
+        running.client() as client,
+    ):
         with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
             next(response.iter_lines())
             began = time.monotonic()
@@ -304,7 +328,15 @@ def test_port_in_use_is_refused_at_once(tiny):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        command = [sys.executable, "-m", "pytest_ddtree.reference", "--port", str(port), "--model-path", str(tiny[0])]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest_ddtree.reference",
+            "--port",
+            str(port),
+            "--model-path",
+            str(tiny[0]),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3
     assert f"port {port} on 127.0.0.1 cannot be used: Address already in use" in done.stderr
@@ -330,7 +362,11 @@ def test_signal_ends_a_busy_server_cleanly(tiny):
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 3000) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 3000)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )

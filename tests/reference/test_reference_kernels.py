@@ -29,7 +29,10 @@ CONFIG = DecoderConfig(
 )  # fmt: skip
 
 
-@given(st.integers(1, 2 * MAX_BLOCKED_ROWS), st.sampled_from([BLOCK_COLUMNS // 2, BLOCK_COLUMNS, 5 * BLOCK_COLUMNS]))
+@given(
+    st.integers(1, 2 * MAX_BLOCKED_ROWS),
+    st.sampled_from([BLOCK_COLUMNS // 2, BLOCK_COLUMNS, 5 * BLOCK_COLUMNS]),
+)
 def test_linear_multiplies(rows, columns):
     rng = np.random.default_rng(rows)
     weight = rng.standard_normal((24, columns), dtype=np.float32)
@@ -118,7 +121,9 @@ def test_attention_over_scattered_slots(shapes, bounded):
     group, stretch = 0, 13 * FRAME + 5
     for past, rows in shapes:
         count = -(-(past + rows) // 8)
-        slots = np.concatenate([np.arange(8) + 8 * start for start in taken[group : group + count]])[: past + rows]
+        slots = np.concatenate([np.arange(8) + 8 * start for start in taken[group : group + count]])[
+            : past + rows
+        ]
         if past > FRAME:
             # A long contiguous stretch too, so that whole frames are read at once.
             slots = np.arange(past + rows) + stretch
@@ -161,7 +166,9 @@ def test_prompt_in_pieces_equals_prompt_at_once(tiny):
             span = RowSpan(0, count, [(100, 100 + begin)] if begin else [], [(100 + begin, 100 + end)])
             mask = causal_mask(count) if 1 < count <= 64 else None
             positions = np.arange(begin, end)
-            stream, _ = target.forward(Rows(tokens[begin:end], positions, positions + 100, [span], [mask]), pool)
+            stream, _ = target.forward(
+                Rows(tokens[begin:end], positions, positions + 100, [span], [mask]), pool
+            )
             rows.append(target.logits(stream))
         return np.concatenate(rows)
 

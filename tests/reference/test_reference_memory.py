@@ -81,7 +81,8 @@ def test_pool_stores_rows_where_they_belong(slots, seed):
     pool.move(array, moved)
     for source, target in zip(slots, moved.tolist(), strict=True):
         np.testing.assert_array_equal(
-            pool.keys[:, target // FRAME, :, :, target % FRAME], before[:, source // FRAME, :, :, source % FRAME]
+            pool.keys[:, target // FRAME, :, :, target % FRAME],
+            before[:, source // FRAME, :, :, source % FRAME],
         )
 
 
@@ -140,7 +141,9 @@ class MemoryMachine(RuleBasedStateMachine):
     def books_balance(self):
         self.memory.pages.check()
         own = [
-            slot for holding, _ in self.live for slot in holding.table.slots(holding.shared, holding.table.capacity)
+            slot
+            for holding, _ in self.live
+            for slot in holding.table.slots(holding.shared, holding.table.capacity)
         ]
         cached = self._cached_slots()
         assert len(set(own) | set(cached)) == len(own) + len(cached), "a slot has two owners"

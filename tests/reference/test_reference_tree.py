@@ -21,7 +21,9 @@ from pytest_ddtree.reference.verify import walk
 
 # Multiples of 1/8 add up exactly, so that equal scores are truly equal and ties are met often.
 log_prob = st.integers(-40, 0).map(lambda eighths: eighths / 8)
-levels = st.lists(st.lists(log_prob, min_size=1, max_size=3).map(lambda xs: sorted(xs, reverse=True)), max_size=4)
+levels = st.lists(
+    st.lists(log_prob, min_size=1, max_size=3).map(lambda xs: sorted(xs, reverse=True)), max_size=4
+)
 
 
 def exhaustive(log_probs: list[list[float]], budget: int) -> list[tuple[int, ...]]:

@@ -33,7 +33,9 @@ class Fault(Hooks):
             try:
                 self.number = int(argument)
             except ValueError:
-                raise PlantError(f"--plant {self.name}:{argument}: {self.takes} must be an integer.") from None
+                raise PlantError(
+                    f"--plant {self.name}:{argument}: {self.takes} must be an integer."
+                ) from None
         self._rate = rate
         self._chances = 0
 

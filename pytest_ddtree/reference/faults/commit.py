@@ -114,7 +114,9 @@ class GeneratedPrefix(Fault):
     """Keys of generated tokens are wrong once they are found again by a later turn."""
 
     name = "stale_generated"
-    imitates = "SGLang #8726, #32459: speculation and prefix reuse disagree on what generated tokens left behind"
+    imitates = (
+        "SGLang #8726, #32459: speculation and prefix reuse disagree on what generated tokens left behind"
+    )
 
     def finished(self, runtime: Runtime, request: Request) -> None:
         table = request.table().table
@@ -139,7 +141,8 @@ class CancelCorrupts(Fault):
             count = min(8, request.kv_length, other.kv_length)
             if self.fires():
                 runtime.pool.move(
-                    source.slots(0, count), other.table().table.slots(other.kv_length - count, other.kv_length)
+                    source.slots(0, count),
+                    other.table().table.slots(other.kv_length - count, other.kv_length),
                 )
 
 
@@ -156,5 +159,6 @@ class LongContext(Fault):
             if request.kv_length > self.number + 1 and self.fires():
                 table = request.table().table
                 runtime.pool.move(
-                    table.slots(self.number, self.number + 1), table.slots(request.kv_length - 1, request.kv_length)
+                    table.slots(self.number, self.number + 1),
+                    table.slots(request.kv_length - 1, request.kv_length),
                 )

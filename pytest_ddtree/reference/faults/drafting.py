@@ -86,7 +86,9 @@ class SilentFallback(Fault):
     """The server decodes without speculation and says nothing."""
 
     name = "silent_fallback"
-    imitates = "SGLang: requests that the worker cannot draft for are decoded plainly, with one warning at most"
+    imitates = (
+        "SGLang: requests that the worker cannot draft for are decoded plainly, with one warning at most"
+    )
 
     def speculate(self, wanted: bool, requests: Sequence[Request]) -> bool:
         return wanted and not self.fires()

@@ -52,7 +52,9 @@ class MaskCausal(Fault):
     """The tree is verified as if its nodes followed each other: a plain causal mask."""
 
     name = "mask_causal"
-    imitates = "SGLang PRs #27509 and #36196: a backend without tree masks verifies the tree as a causal chain"
+    imitates = (
+        "SGLang PRs #27509 and #36196: a backend without tree masks verifies the tree as a causal chain"
+    )
 
     def verify_mask(self, mask: F32, tree: DraftTree, *, block_size: int) -> F32:
         if not self.fires():

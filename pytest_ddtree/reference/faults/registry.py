@@ -28,7 +28,9 @@ def describe() -> str:
     lines = []
     for name, fault in catalogue().items():
         argument = f"[:{fault.takes}={fault.default}]" if fault.takes else ""
-        lines.append(f"{name}{argument}\n    {(fault.__doc__ or '').strip().splitlines()[0]}\n    {fault.imitates}")
+        lines.append(
+            f"{name}{argument}\n    {(fault.__doc__ or '').strip().splitlines()[0]}\n    {fault.imitates}"
+        )
     return "\n".join(lines)
 
 
@@ -66,7 +68,11 @@ class Chain(Hooks):
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         for name in HOOKS:
-            methods = [getattr(fault, name) for fault in faults if getattr(type(fault), name) is not getattr(Hooks, name)]
+            methods = [
+                getattr(fault, name)
+                for fault in faults
+                if getattr(type(fault), name) is not getattr(Hooks, name)
+            ]
             if methods:
                 returns = name not in SILENT
                 setattr(self, name, _fold(methods) if returns else _all(methods))

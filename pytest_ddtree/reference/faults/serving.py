@@ -26,7 +26,8 @@ class ChunkLost(Fault):
 
     def updates(self, updates: list[Update], request: Request) -> list[Update]:
         return [
-            replace(update, tokens=()) if update.finish is None and self._due(request) else update for update in updates
+            replace(update, tokens=()) if update.finish is None and self._due(request) else update
+            for update in updates
         ]
 
     def _due(self, request: Request) -> bool:
@@ -71,7 +72,9 @@ class AcceptOverReported(Fault):
     """Too few verify steps are reported, so that the accept length looks N tenths higher."""
 
     name = "accept_over_reported"
-    imitates = "SGLang #16694, vLLM #42508: reported accept lengths do not match the steps; simulated acceptance"
+    imitates = (
+        "SGLang #16694, vLLM #42508: reported accept lengths do not match the steps; simulated acceptance"
+    )
     takes = "tenths"
     default = 5
 
@@ -92,7 +95,8 @@ class CachedOverReported(Fault):
 
     def updates(self, updates: list[Update], request: Request) -> list[Update]:
         return [
-            replace(update, cached_tokens=len(request.prompt) + 1) if self.fires() else update for update in updates
+            replace(update, cached_tokens=len(request.prompt) + 1) if self.fires() else update
+            for update in updates
         ]
 
 

@@ -156,7 +156,10 @@ def logprob_meta(result: LogprobResult, text_of: TextOf) -> dict[str, Any]:
         "output_token_logprobs": triples(result.output_tokens),
     }
     if result.input_top or result.output_top:
-        meta |= {"input_top_logprobs": nested(result.input_top), "output_top_logprobs": nested(result.output_top)}
+        meta |= {
+            "input_top_logprobs": nested(result.input_top),
+            "output_top_logprobs": nested(result.output_top),
+        }
     if result.input_ids or result.output_ids:
         meta |= {
             "input_token_ids_logprobs": nested(result.input_ids),

@@ -101,5 +101,3 @@ class Frontend:
 def _set(future: asyncio.Future[bool], value: bool) -> None:
     if not future.done():
         future.set_result(value)
-
-

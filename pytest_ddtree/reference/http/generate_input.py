@@ -138,7 +138,9 @@ def _per_prompt(value: Any, count: int, single: bool, key: str, kind: type) -> l
     return values
 
 
-def _logprob_options(length: int, start: int | None, top: int | None, ids: Any, vocab_size: int) -> LogprobOptions:
+def _logprob_options(
+    length: int, start: int | None, top: int | None, ids: Any, vocab_size: int
+) -> LogprobOptions:
     start = -1 if start is None else start
     if start == -1:
         start = length - 1

@@ -205,7 +205,9 @@ async def flush_cache(request: Request) -> Response:
             media_type="text/plain",
         )
     return Response(
-        "The cache was not flushed: there are running or waiting requests.\n", status_code=400, media_type="text/plain"
+        "The cache was not flushed: there are running or waiting requests.\n",
+        status_code=400,
+        media_type="text/plain",
     )
 
 

@@ -44,21 +44,32 @@ def render(engine: Engine, observed: Observations, model: str) -> str:
     gauge("is_cuda_graph", "Whether the batch is using CUDA graph.", 0)
     speculative = settings.speculative
     if speculative is not None:
-        gauge("spec_accept_length", "Mean acceptance length of speculative decoding.", counters.accept_length or 0.0)
+        gauge(
+            "spec_accept_length",
+            "Mean acceptance length of speculative decoding.",
+            counters.accept_length or 0.0,
+        )
         gauge("spec_accept_rate", "Speculative acceptance rate.", counters.accept_rate or 0.0)
         gauge("spec_num_steps", "Currently active speculative_num_steps.", 1)
-        gauge("spec_num_draft_tokens", "Currently active speculative_num_draft_tokens.", speculative.block_size)
+        gauge(
+            "spec_num_draft_tokens", "Currently active speculative_num_draft_tokens.", speculative.block_size
+        )
         counter("spec_verify_calls_total", "Number of speculative verification calls.", counters.verify_calls)
     counter("prompt_tokens_total", "Number of prefill tokens processed.", counters.prompt_tokens)
     counter("generation_tokens_total", "Number of generation tokens processed.", counters.generation_tokens)
     counter("num_requests_total", "Number of requests processed.", counters.requests)
     counter("num_aborted_requests_total", "Number of requests aborted.", counters.aborted)
     counter(
-        "cached_tokens_total", "Number of cached prompt tokens.", counters.cached_tokens, {"cache_source": "device"}
+        "cached_tokens_total",
+        "Number of cached prompt tokens.",
+        counters.cached_tokens,
+        {"cache_source": "device"},
     )
     _histogram(lines, "time_to_first_token_seconds", "Time to first token.", observed.first_token, labels)
     _histogram(lines, "inter_token_latency_seconds", "Inter-token latency.", observed.inter_token, labels)
-    _histogram(lines, "e2e_request_latency_seconds", "End-to-end request latency.", observed.end_to_end, labels)
+    _histogram(
+        lines, "e2e_request_latency_seconds", "End-to-end request latency.", observed.end_to_end, labels
+    )
     return "\n".join(lines) + "\n"
 
 

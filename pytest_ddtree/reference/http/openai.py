@@ -70,7 +70,9 @@ class Work:
                 rid, channel = service.submit(
                     ids,
                     parsed.params,
-                    rid=None if parsed.rid is None else (parsed.rid if number == 0 else f"{parsed.rid}_{number}"),
+                    rid=None
+                    if parsed.rid is None
+                    else (parsed.rid if number == 0 else f"{parsed.rid}_{number}"),
                     every=service.args.stream_interval if parsed.stream else 0,
                     logprobs=options,
                     index=sample,
@@ -146,7 +148,9 @@ class Work:
         chunks: list[bytes] = []
         empty = {"role": None, "content": None, "reasoning_content": None, "tool_calls": None}
         if piece.reasoning:
-            chunks.append(self._chunk(choice, empty | {"reasoning_content": piece.reasoning}, logprobs, last=False))
+            chunks.append(
+                self._chunk(choice, empty | {"reasoning_content": piece.reasoning}, logprobs, last=False)
+            )
             logprobs = None
         if piece.content:
             chunks.append(self._chunk(choice, empty | {"content": piece.content}, logprobs, last=False))

@@ -82,7 +82,8 @@ class Choice:
             "token_logprobs": [value for value, _ in result.output_tokens],
             "tokens": [text(token) for _, token in result.output_tokens],
             "top_logprobs": [
-                {text(token): value for value, token in row} if row is not None else None for row in result.output_top
+                {text(token): value for value, token in row} if row is not None else None
+                for row in result.output_top
             ],
         }
 
@@ -126,7 +127,9 @@ class Envelope:
             "reasoning_tokens": sum(choice.reasoning_tokens for choice in choices),
         }
 
-    def wrap(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None, *, chunk: bool) -> dict[str, Any]:
+    def wrap(
+        self, choices: list[dict[str, Any]], usage: dict[str, Any] | None, *, chunk: bool
+    ) -> dict[str, Any]:
         kind = f"{self._kind}.chunk" if chunk and self._kind == "chat.completion" else self._kind
         data: dict[str, Any] = {
             "id": self.id,

@@ -60,7 +60,9 @@ def _check_keys(body: Mapping[str, Any]) -> None:
         if key in SHARED or key in HARMLESS:
             continue
         if key in ("tools", "tool_choice", "response_format", "functions", "function_call"):
-            if value in (None, [], "none", "auto") or (isinstance(value, dict) and value.get("type") == "text"):
+            if value in (None, [], "none", "auto") or (
+                isinstance(value, dict) and value.get("type") == "text"
+            ):
                 continue
             raise RequestError(f"{key} is not supported by this server.")
         raise RequestError(f"Unknown parameter {key!r}.")
@@ -147,7 +149,9 @@ def _prompts(prompt: Any, service: Service) -> tuple[list[list[int]], str]:
             return [prompt], service.tokenizer.decode(prompt)
         if all(isinstance(item, list) and all(type(token) is int for token in item) for item in prompt):
             return prompt, ""
-    raise RequestError("prompt must be a string, a list of strings, a list of token ids or a list of such lists.")
+    raise RequestError(
+        "prompt must be a string, a list of strings, a list of token ids or a list of such lists."
+    )
 
 
 def parse_chat(body: Mapping[str, Any], service: Service, template: ChatTemplate | None) -> OpenAIInput:

@@ -55,7 +55,9 @@ def sampling_params(raw: Mapping[str, Any], vocab_size: int) -> SamplingParams:
         elif key == "stop":
             fields["stop"] = _strings(value)
         elif key == "stop_token_ids":
-            fields["stop_token_ids"] = tuple(_integer(key, token) for token in value or ()) if _is_list(value) else ()
+            fields["stop_token_ids"] = (
+                tuple(_integer(key, token) for token in value or ()) if _is_list(value) else ()
+            )
             if value is not None and not _is_list(value):
                 raise RequestError(f"stop_token_ids must be a list of integers, got {value!r}.")
         elif key == "logit_bias":

@@ -57,7 +57,9 @@ class Service:
         low, high = min(ids), max(ids)
         if low < 0 or high >= self.vocab_size:
             bad = low if low < 0 else high
-            raise RequestError(f"The input_ids hold the value {bad}, outside the vocabulary of {self.vocab_size}.")
+            raise RequestError(
+                f"The input_ids hold the value {bad}, outside the vocabulary of {self.vocab_size}."
+            )
 
     def fit(self, length: int, params: SamplingParams) -> SamplingParams:
         """Check prompt and answer against the context; shorten the answer to what memory can hold.
@@ -79,7 +81,9 @@ class Service:
             )
         reach = self.engine.runtime.max_request_tokens
         if length >= reach:
-            raise RequestError(f"The input ({length} tokens) does not fit the key-value memory ({reach} tokens).")
+            raise RequestError(
+                f"The input ({length} tokens) does not fit the key-value memory ({reach} tokens)."
+            )
         return replace(params, max_new_tokens=min(params.max_new_tokens, reach - length))
 
     def submit(
