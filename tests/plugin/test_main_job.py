@@ -160,3 +160,13 @@ def test_a_corrupt_config_is_never_green_whatever_the_selected_tests_look_at(tmp
     outcome = run(str(mine), *PLANT, *SMALL, results=tmp_path)
     assert outcome.code == 1, outcome.output
     assert outcome.tests["test_speed[b16-k4-wnone]"] == "failure"
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_is_waited_for_once_and_is_an_error(tmp_path: Path) -> None:
+    """Each of many requests would wait its own deadline otherwise; the server is started once more, then its config ends."""
+    arguments = ("--ddtree-spec-args", "--plant hang_mid_stream:6", "--ddtree-request-timeout", "8")
+    outcome = run("-m", "bench", "-k", "serial or exact_against", *SMALL, *arguments, results=tmp_path)
+    assert set(outcome.tests.values()) == {"error"}, outcome.output
+    assert "no longer answers" in outcome.messages["test_contract[b8-k4-wnone-serial]"]
+    assert servers_of(tmp_path) == []
