@@ -71,7 +71,7 @@ def _int(text: str, low: int, high: int | None = None) -> int:
     allowed = f"a whole number from {low}" + ("" if high is None else f" to {high}")
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
         raise OptionError(f"takes {allowed}")
-    value = int(text)
+    value = int(text.strip())
     if value < low or (high is not None and value > high):
         raise OptionError(f"takes {allowed}")
     return value
@@ -157,9 +157,12 @@ def _url(text: str) -> str:
 
 
 def _path(text: str) -> Path:
-    if not text.strip():
+    if not text.strip() or "\0" in text:
         raise OptionError("takes a path")
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise OptionError("takes a path; the user behind ~ has no home directory here") from None
 
 
 def _paths(text: str) -> tuple[Path, ...]:

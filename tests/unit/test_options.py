@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ddtree.options import BY_FIELD, OPTIONS, OptionError, Settings, make_settings, parse_value
@@ -115,6 +115,10 @@ def test_budgets_come_back_as_given(values: list[int]) -> None:
 
 
 @given(st.text(max_size=20))
+@example("~0")
+@example("0\x1f")
+@example("a\0b")
+@example("\ud800")
 def test_whatever_is_typed_is_taken_or_refused_by_name(text: str) -> None:
     for option in OPTIONS:
         refusal = ""
