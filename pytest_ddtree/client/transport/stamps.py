@@ -130,11 +130,6 @@ def stamps_available() -> bool:
     """Whether this kernel stamps what arrives on a TCP socket (gVisor and non-Linux systems do not)."""
     if not sys.platform.startswith("linux") or _TIMESPEC.size != 16:
         return False
-    # The kernel switches stamping on when it is first asked for, which may be after the first segment.
-    return any(_stamped() for _ in range(3))
-
-
-def _stamped() -> bool:
     try:
         with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as reader:
             reader.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -142,8 +137,23 @@ def _stamped() -> bool:
             reader.connect(server.getsockname())
             writer, _ = server.accept()
             with writer:
-                writer.send(b"x")
-                _, ancillary, _, _ = reader.recvmsg(1, _ANCILLARY)
+                return any(_stamped(writer, reader) for _ in range(_PROBES))
     except OSError:
         return False
-    return any(kind == SO_TIMESTAMPNS for _, kind, _ in ancillary)
+
+
+_PROBES = 100
+
+
+def _stamped(writer: socket.socket, reader: socket.socket) -> bool:
+    """Send one byte and see whether it arrives stamped.
+
+    The kernel switches stamping on in a work queue of its own after it was first asked for, and off again when the last
+    socket that asked is closed; on a busy machine that takes milliseconds, so the probe keeps its socket and waits.
+    """
+    writer.send(b"x")
+    _, ancillary, _, _ = reader.recvmsg(1, _ANCILLARY)
+    if any(kind == SO_TIMESTAMPNS for _, kind, _ in ancillary):
+        return True
+    time.sleep(0.003)
+    return False
