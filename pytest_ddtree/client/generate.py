@@ -21,18 +21,23 @@ _COUNTED = b'"completion_tokens":'
 _COUNT = re.compile(rb'"completion_tokens": ?(\d+)')
 
 
-def sampling_params(sampling: Sampling) -> dict[str, Any]:
-    """`sampling_params` of SGLang; what is None or empty is not sent."""
+def sampling_params(
+    sampling: Sampling, *, length: str = "max_new_tokens", seed: str = "sampling_seed"
+) -> dict[str, Any]:
+    """`sampling_params` of SGLang; what is None or empty is not sent.
+
+    `length` and `seed` are the two names in which the OpenAI endpoints differ.
+    """
     optional = {
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
-        "sampling_seed": sampling.seed,
+        seed: sampling.seed,
         "stop": list(sampling.stop) or None,
         "stop_token_ids": list(sampling.stop_token_ids) or None,
         "ignore_eos": sampling.ignore_eos or None,
     }
-    params: dict[str, Any] = {"max_new_tokens": sampling.max_new_tokens, "temperature": sampling.temperature}
+    params: dict[str, Any] = {length: sampling.max_new_tokens, "temperature": sampling.temperature}
     params |= {name: value for name, value in optional.items() if value is not None}
     return params | dict(sampling.extra)
 

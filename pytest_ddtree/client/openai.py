@@ -9,6 +9,7 @@ import orjson
 
 from pytest_ddtree.client.answers import Tally, broken_off, error_message, excerpt, finished, unfinished
 from pytest_ddtree.client.exchange import Exchange
+from pytest_ddtree.client.generate import sampling_params
 from pytest_ddtree.client.records import Chunk, Outcome, Record, Request, Sampling
 from pytest_ddtree.client.sse import split_events
 
@@ -19,18 +20,7 @@ PATHS: Mapping[Endpoint, str] = {"completions": "/v1/completions", "chat": "/v1/
 
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     """Sampling parameters with OpenAI's names, else SGLang's; what is None or empty is not sent."""
-    optional = {
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "seed": sampling.seed,
-        "stop": list(sampling.stop) or None,
-        "stop_token_ids": list(sampling.stop_token_ids) or None,
-        "ignore_eos": sampling.ignore_eos or None,
-    }
-    fields: dict[str, Any] = {"max_tokens": sampling.max_new_tokens, "temperature": sampling.temperature}
-    fields |= {name: value for name, value in optional.items() if value is not None}
-    return fields | dict(sampling.extra)
+    return sampling_params(sampling, length="max_tokens", seed="seed")
 
 
 def request_body(request: Request, endpoint: Endpoint, *, model: str, stream: bool) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -142,5 +143,6 @@ def test_no_path_of_the_machine_is_left() -> None:
     for folder in (RELEASE, FORK):
         for path in (DATA / folder).iterdir():
             text = path.read_text()
-            for trace in ("/tmp/", "/home/", "/root/", "/work/"):
-                assert trace not in text, f"{path.name} still names {trace}"
+            # Homes, temporary folders, and whatever a checkout's folder is called (workspace, works, ...).
+            trace = re.search(r"/(tmp|home|root|w[a-z]*k[a-z]*)/", text)
+            assert trace is None, f"{path.name} still names {trace[0]}"
