@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pytest_ddtree.profiles import DEFAULT_PROFILE, PROFILES, Profile, default_text, resolved
+
 ServerKind = Literal["reference", "sglang", "systemd", "url"]
-Profile = Literal["smoke", "gate", "full"]
 
 
 class OptionError(ValueError):
@@ -329,45 +330,54 @@ OPTIONS: tuple[Option, ...] = (
     ),
     # The matrix.
     Option(
+        "profile",
+        _one_of(*PROFILES),
+        DEFAULT_PROFILE,
+        "How much is measured where no option says it: `smoke` (about 2 minutes after the servers are up), `gate` (about 15) or `full` "
+        "(a night). docs/measuring.md lists what each sets; an option that is given wins.",
+        "smoke|gate|full",
+    ),
+    Option(
         "context",
         _list(_whole(1), "prompt lengths in tokens"),
         None,
-        "Prompt lengths in tokens. Default: 60,512,2048 on the embedded server, else 60,1024,4096,8192.",
+        f"Prompt lengths in tokens. {default_text('context')}",
         "LIST",
     ),
     Option(
         "concurrency",
         _list(_whole(1, 4096), "whole numbers"),
         None,
-        "Requests in flight. Default: 1,4,8 on the embedded server, else 1,8,32,64.",
+        f"Requests in flight. {default_text('concurrency')}",
         "LIST",
     ),
     Option(
         "output",
         _whole(2),
         None,
-        "Tokens to generate per request. Default: 64 on the embedded server, else 256.",
+        f"Tokens to generate per request. {default_text('output')}",
         "N",
     ),
     Option(
         "rounds",
         _whole(2, 1000),
         None,
-        "Most rounds of load per cell. Default: 3 on the embedded server, else 12.",
+        f"Most rounds of load per cell. {default_text('rounds')}",
         "N",
     ),
     Option(
         "min-rounds",
         _whole(2, 1000),
         None,
-        "Fewest rounds per cell. Default: 3, or --ddtree-rounds if that is fewer.",
+        f"Fewest rounds per cell. {default_text('min_rounds')}",
         "N",
     ),
     Option(
         "precision",
         _number(0.001, 0.5),
-        "0.02",
-        "Half width of the 95 % interval of tok/s, as a share of it, at which a cell needs no further round.",
+        None,
+        "Half width of the 95 % interval of tok/s, as a share of it, at which a cell needs no further round. "
+        f"{default_text('precision')}",
         "SHARE",
     ),
     Option(
@@ -375,7 +385,8 @@ OPTIONS: tuple[Option, ...] = (
         _number(0.0, 10.0, open_low=True),
         None,
         "Mean lateness of the client's event loop, as a share of a request, beyond which a cell is an error: client-bound. "
-        "Default: 0.1 on the embedded server, which shares the machine with the client, else 0.01.",
+        "The embedded server shares the machine with the client. "
+        f"{default_text('client_lag')}",
         "SHARE",
     ),
     Option(
@@ -389,7 +400,7 @@ OPTIONS: tuple[Option, ...] = (
         "turnovers",
         _whole(1, 1000),
         None,
-        "Requests per round, in multiples of the concurrency. Default: 1 on the embedded server, else 4.",
+        f"Requests per round, in multiples of the concurrency. {default_text('turnovers')}",
         "N",
     ),
     Option("seed", _whole(0, 2**31 - 1), "0", "Seed of prompts, order and statistics.", "N"),
@@ -398,14 +409,14 @@ OPTIONS: tuple[Option, ...] = (
         "exactness-prompts",
         _whole(4, 100_000),
         None,
-        "Prompts that prove exactness. Default: 24 on the embedded server, else 64.",
+        f"Prompts that prove exactness. {default_text('exactness_prompts')}",
         "N",
     ),
     Option(
         "exactness-output",
         _whole(2),
         None,
-        "Tokens per answer that proves exactness. Default: 64 on the embedded server, else 160.",
+        f"Tokens per answer that proves exactness. {default_text('exactness_output')}",
         "N",
     ),
     Option(
@@ -465,7 +476,7 @@ OPTIONS: tuple[Option, ...] = (
         "coding-output",
         _whole(2),
         None,
-        "Most tokens of an answer to a problem. Default: 640 on the embedded server, else 4096.",
+        f"Most tokens of an answer to a problem. {default_text('coding_output')}",
         "N",
     ),
     Option("coding-concurrency", _whole(1, 4096), "8", "Problems in flight.", "N"),
@@ -581,6 +592,7 @@ class Settings:
     window: tuple[int | None, ...]
     block_size: tuple[int | None, ...]
     where: str | None
+    profile: Profile
     context: tuple[int, ...]
     concurrency: tuple[int, ...]
     output: int
@@ -629,28 +641,6 @@ class Settings:
         return self.server != "url" or self.baseline_url is not None
 
 
-_EMBEDDED: Mapping[str, Any] = {
-    "context": (60, 512, 2048),
-    "concurrency": (1, 4, 8),
-    "output": 64,
-    "turnovers": 1,
-    "rounds": 3,
-    "client_lag": 0.1,
-    "exactness_prompts": 24,
-    "exactness_output": 64,
-    "coding_output": 640,
-}
-_REAL: Mapping[str, Any] = {
-    "context": (60, 1024, 4096, 8192),
-    "concurrency": (1, 8, 32, 64),
-    "output": 256,
-    "turnovers": 4,
-    "rounds": 12,
-    "client_lag": 0.01,
-    "exactness_prompts": 64,
-    "exactness_output": 160,
-    "coding_output": 4096,
-}
 _EMPTY_WHEN_UNSET = (
     "server_args",
     "spec_args",
@@ -694,13 +684,7 @@ def make_settings(given: Mapping[str, tuple[str, str]]) -> Settings:
         values[name] = values[name] or ()
     if values["server"] is None:
         values["server"] = "url" if values["url"] else "systemd" if values["unit"] else "reference"
-    defaults = _EMBEDDED if values["server"] == "reference" else _REAL
-    for name, default in defaults.items():
-        if values[name] is None:
-            values[name] = default
-    if values["min_rounds"] is None:
-        values["min_rounds"] = min(3, values["rounds"])
-    settings = Settings(**values)
+    settings = Settings(**resolved(values, embedded=values["server"] == "reference"))
     _check_together(settings)
     return settings
 
