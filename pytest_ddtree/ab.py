@@ -57,6 +57,10 @@ class BuildRun(Run):
         self._keep = keep
         self._said = False
 
+    @property
+    def build_name(self) -> str | None:
+        return self.spec.name
+
     def store(self, kind: str, **fields: Any) -> None:
         """Append one record, with the build's name, to the file that all builds share."""
         if not self._said:

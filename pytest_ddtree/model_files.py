@@ -66,18 +66,20 @@ def check_paths(settings: Settings) -> None:
 
 
 def check_results(settings: Settings) -> None:
-    """Refuse a directory of results that cannot be written, before anything is measured. Touches nothing.
+    """Refuse directories of results and records that cannot be written, before anything is measured. Touches nothing.
 
     Raises:
         OptionError: naming the option and the directory.
     """
-    place = settings.results.absolute()
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise OptionError(
-            f"{BY_FIELD['results'].flag} {settings.results}: {place} is no directory that can be written"
-        )
+    for name in ("results", "records"):
+        folder: Path | None = getattr(settings, name)
+        if folder is None:
+            continue
+        place = folder.absolute()
+        while not place.exists():
+            place = place.parent
+        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+            raise OptionError(f"{BY_FIELD[name].flag} {folder}: {place} is no directory that can be written")
 
 
 def check_contexts(settings: Settings, least: int) -> None:

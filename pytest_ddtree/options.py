@@ -454,6 +454,22 @@ OPTIONS: tuple[Option, ...] = (
         "Design rate of false alarms of a whole session.",
         "P",
     ),
+    Option(
+        "records",
+        _path,
+        None,
+        "Directory of baseline answers that outlast a session: those that belong to this run are used, and no non-speculative server "
+        "is started for them; else they are recorded. Stale and foreign ones are refused by name of what differs.",
+        "DIR",
+    ),
+    Option(
+        "records-from-build",
+        _nonempty,
+        None,
+        "Judge this build by the records of another: its name in --ddtree-build, its label (a revision, or its start), or what git "
+        "calls it in --ddtree-sglang-src.",
+        "NAME",
+    ),
     # The coding eval.
     Option(
         "problems",
@@ -610,6 +626,8 @@ class Settings:
     share_factor: float
     share_margin: float
     alpha: float
+    records: Path | None
+    records_from_build: str | None
     problems: tuple[Path, ...]
     problem: tuple[str, ...] | None
     problem_limit: int | None
@@ -706,6 +724,12 @@ def _check_together(settings: Settings) -> None:
     if settings.ab_passes % 2:
         refuse(
             f"--ddtree-ab-passes {settings.ab_passes}: an even number of passes lets no build run first more often"
+        )
+    if settings.records_from_build and settings.records is None:
+        refuse("--ddtree-records-from-build needs --ddtree-records DIR, where the records of that build are")
+    if settings.records_from_build and settings.build:
+        refuse(
+            "--ddtree-records-from-build contradicts --ddtree-build, which records each build's own answers"
         )
     if settings.baseline_url and settings.server != "url":
         refuse("--ddtree-baseline-url goes with --ddtree-url: the other kinds start their own baseline")

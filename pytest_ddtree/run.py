@@ -24,7 +24,7 @@ from pytest_ddtree.coding.stats import Comparison, Gate
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.gating import Gating
-from pytest_ddtree.grid import BASELINE, CellKey, Config
+from pytest_ddtree.grid import BASELINE, CellKey, Config, sort_key
 from pytest_ddtree.model_files import ModelFacts, model_facts
 from pytest_ddtree.options import BY_FIELD, Settings, settings_json
 from pytest_ddtree.plan import Plan
@@ -129,6 +129,20 @@ class Run:
     def has_baseline(self) -> bool:
         """Whether there is a non-speculative server: a URL alone has none."""
         return self.settings.has_baseline
+
+    @property
+    def build_name(self) -> str | None:
+        """What the user calls this build, where several are compared."""
+        return None
+
+    def engine_version(self) -> str:
+        """The version of a build whose sources are not known, without a start where that can be."""
+        known = self._open_pool().build()
+        if known is not None:
+            return str(known.revision or known.version or "of unknown version")
+        up = self._open_pool().servers
+        first = next(iter(sorted(self.plan.configs, key=sort_key)), self.configs[0])
+        return str((up[0] if up else self.get(first)).info.get("version") or "of unknown version")
 
     def store(self, kind: str, **fields: Any) -> None:
         """Append one record to the session's results file, which exists from the first one on."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ddtree import recording
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.impatient import ImpatientClient
 from pytest_ddtree.client.records import Record
@@ -80,6 +81,11 @@ class Verifier:
             raise self._baseline
         return self._baseline
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether there are answers of a non-speculative server, its own or recorded ones."""
+        return self._run.has_baseline or self._settings.records is not None
+
     def prompts(self) -> list[Prompt]:
         """Prompts of ragged lengths, half of them short, up to 1024 tokens: equal lengths hide a mix-up of rows."""
         count = self._settings.exactness_prompts
@@ -138,7 +144,7 @@ class Verifier:
         if evidence.problems:
             # What a server did that died or hung meanwhile is no verdict on its answers.
             run.check_serving(config)
-        scorer = run.async_client(run.get(BASELINE)) if run.is_up(BASELINE) else None
+        scorer = self._scorer()
         self._keep(config, evidence.prompts, evidence.records)
         judging = judge_evidence(evidence, floor, rule, config=config.id, baseline=scorer, itself=client)
         try:
@@ -196,7 +202,7 @@ class Verifier:
 
     def floor_and_rule(self) -> tuple[NoiseFloor, Rule]:
         """What answers are judged by: the baseline's floor, or an assumed one where there is no baseline at all."""
-        if not self._run.has_baseline:
+        if not self.has_answers:
             return assumed_floor(), self.rule(False)
         baseline = self.baseline
         return baseline.floor, self.rule(baseline.float32)
@@ -213,14 +219,25 @@ class Verifier:
             alpha=settings.alpha / max(1, len(self._run.configs)),
         )
 
+    def _scorer(self) -> AsyncClient | None:
+        """A live baseline, where there is one already: one that runs beside, or that somebody else runs."""
+        run = self._run
+        if run.is_up(BASELINE) or self._settings.baseline_url is not None:
+            return run.async_client(run.get(BASELINE))
+        return None
+
     def _record_baseline(self) -> Baseline:
         run = self._run
+        prompts = self.prompts()
+        stored = recording.load(run, prompts)
+        if stored is not None:
+            return Baseline(stored.answers, stored.floor, stored.float32)
         if not run.has_baseline:
             raise NotVerified(
                 "there is no non-speculative server to compare with: give its address with --ddtree-baseline-url URL"
+                + ("" if self._settings.records is None else f"; {self._settings.records} holds no records")
             )
         server = run.get(BASELINE)
-        prompts = self.prompts()
         # Kernels choose their arithmetic by rows: the run's concurrency, and the rows of its widest verify step.
         rows = self.concurrency * self._widest()
         conditions = sorted({1, self.concurrency, min(self._settings.exactness_prompts, 64, rows)})
@@ -231,10 +248,13 @@ class Verifier:
             prompts,
             output=self._settings.exactness_output,
             concurrencies=conditions,
+            record_top=recording.TOP,
             ignore_eos=True,
         )
         answers, floor = run.await_(measuring)
-        return Baseline(answers, floor, server.info.get("dtype") == "float32")
+        float32 = server.info.get("dtype") == "float32"
+        recording.save(run, prompts, answers, floor, float32=float32)
+        return Baseline(answers, floor, float32)
 
     def _widest(self) -> int:
         size = self._run.facts.block_size or 16
@@ -258,14 +278,14 @@ class Verifier:
             output = self._settings.exactness_output
             records = self._collect(config, client, asked, output=output, concurrency=width)
             self._keep(config, asked, records)
-            if run.is_up(BASELINE):
+            scorer = self._scorer()
+            if scorer is not None:
                 level = "full"
-                scorer = run.async_client(run.get(BASELINE))
                 scoring = teacher_force(
                     scorer, asked, records, baseline=self.baseline.answers, concurrency=self.concurrency
                 )
                 judged += run.await_(scoring)
-            elif run.has_baseline:
+            elif self.has_answers:
                 level = "first-divergence"
                 judged += first_divergence(asked, records, self.baseline.answers)
             else:

@@ -13,11 +13,13 @@ from types import TracebackType
 from typing import Self
 
 from pytest_ddtree.dialects.base import BaselineKind
+from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import kinds, logs
 from pytest_ddtree.servers.backend import Backend, Order
 from pytest_ddtree.servers.errors import ConfigEnded, PoolClosed, ServerError
 from pytest_ddtree.servers.handle import Running, Server, describe_exit
+from pytest_ddtree.servers.local import LocalBackend
 from pytest_ddtree.servers.settings import ServerSettings
 
 FAULTS_ALLOWED = 2
@@ -98,6 +100,12 @@ class ServerPool:
             backend = self._backend_now()
             found = {config: backend.unsupported(config) for config in configs}
             return {config: why for config, why in found.items() if why is not None}
+
+    def build(self) -> Build | None:
+        """What is known of the build before a start, probed once; None for servers that this pool does not start. Raises ServerError."""
+        with self._lock:
+            backend = self._backend_now()
+            return backend.probed.build if isinstance(backend, LocalBackend) else None
 
     def peek(self, config: Config, *, variant: BaselineKind = "matched") -> Server | None:
         """The handle of a config if it is running now; starts nothing."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -46,7 +47,7 @@ async def test_records_come_back_as_they_were(
     path = save_records(tmp_path / "r", HERE, prompts, *recorded, now=datetime(2026, 1, 2, tzinfo=UTC))
     stored = load_records(tmp_path / "r", HERE, prompts)
     assert stored is not None
-    assert path.name == "baseline-p1-base.json.gz"
+    assert path.name == "baseline-p1-base.jsonl"
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     assert stored.made == "2026-01-02T00:00:00+00:00"
     assert stored.floor == recorded[1]
@@ -104,14 +105,88 @@ def test_no_records_are_no_refusal(tmp_path: Path, prompts: list[Prompt]) -> Non
     assert load_records(tmp_path / "nowhere", HERE, prompts) is None
 
 
+def _cut(lines: list[str]) -> list[str]:
+    return lines[:-1]
+
+
+def _half(lines: list[str]) -> list[str]:
+    return [*lines[:-1], lines[-1][: len(lines[-1]) // 2]]
+
+
+def _edited(lines: list[str]) -> list[str]:
+    value = json.loads(lines[4])
+    value["scores"][0][1] -= 0.5
+    return [*lines[:4], json.dumps(value) + "\n", *lines[5:]]
+
+
+def _headless(lines: list[str]) -> list[str]:
+    return ["[]\n", *lines[1:]]
+
+
+def _longer(lines: list[str]) -> list[str]:
+    return [*lines, lines[-1]]
+
+
+def _old(lines: list[str]) -> list[str]:
+    return [lines[0].replace('"schema":2', '"schema":1'), *lines[1:]]
+
+
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[]"), gzip.compress(b'{"schema": 7}')],
+    ("spoil", "said"),
+    [
+        (_cut, "line 13: missing, the file ends after 12 lines: it was cut off"),
+        (_half, "line 13: half-written"),
+        (_edited, "line 5: edited"),
+        (_headless, "line 1: no record of a baseline"),
+        (_longer, "line 14: more lines than the 12 answers that line 1 announces"),
+        (_old, "line 1: edited"),
+        (lambda lines: [], "line 1: missing"),
+    ],
 )
-def test_a_broken_file_is_refused_by_name(tmp_path: Path, prompts: list[Prompt], content: bytes) -> None:
-    (tmp_path / "baseline-p1-base.json.gz").write_bytes(content)
-    with pytest.raises(RecordsRefused, match=r"baseline-p1-base.json.gz"):
+async def test_broken_files_are_refused_with_file_and_line(
+    tmp_path: Path,
+    prompts: list[Prompt],
+    recorded: tuple[BaselineAnswers, NoiseFloor],
+    spoil: Callable[[list[str]], list[str]],
+    said: str,
+) -> None:
+    path = save_records(tmp_path, HERE, prompts, *recorded)
+    path.write_text("".join(spoil(path.read_text("utf-8").splitlines(keepends=True))), "utf-8")
+    with pytest.raises(RecordsRefused) as refused:
         load_records(tmp_path, HERE, prompts)
+    assert f"{path}, {said}" in str(refused.value)
+
+
+async def test_any_one_changed_character_is_seen(
+    tmp_path: Path, prompts: list[Prompt], recorded: tuple[BaselineAnswers, NoiseFloor]
+) -> None:
+    path = save_records(tmp_path, HERE, prompts, *recorded)
+    good = path.read_text("utf-8")
+    chance = Random(1)
+    for _ in range(40):
+        at = chance.randrange(len(good))
+        path.write_text(f"{good[:at]}{'7' if good[at] != '7' else '3'}{good[at + 1 :]}", "utf-8")
+        with pytest.raises(RecordsRefused):
+            load_records(tmp_path, HERE, prompts)
+
+
+async def test_builds_are_known_by_name_and_by_the_start_of_their_revision(
+    tmp_path: Path, prompts: list[Prompt], recorded: tuple[BaselineAnswers, NoiseFloor]
+) -> None:
+    save_records(tmp_path, replace(HERE, build="1a2b3c4d5e6f+cafe"), prompts, *recorded, name="main")
+    for wanted in ("main", "1a2b3c4d5e6f+cafe", "1a2b3c4"):
+        assert load_records(tmp_path, HERE, prompts, from_build=wanted) is not None
+    for wanted in ("1a2b", "mai", "cafe"):
+        with pytest.raises(RecordsRefused, match="build: recorded 1a2b3c4d5e6f"):
+            load_records(tmp_path, HERE, prompts, from_build=wanted)
+
+
+def test_records_of_a_named_build_that_are_not_there_are_refused(
+    tmp_path: Path, prompts: list[Prompt]
+) -> None:
+    """Silence would record the patched build's own answers and judge it by them."""
+    with pytest.raises(RecordsRefused, match=r"no baseline records in .* so none of build 'base'"):
+        load_records(tmp_path, HERE, prompts, from_build="base")
 
 
 def checkpoint(folder: Path, shape: int = 4, tail: bytes = b"\0" * 16) -> Path:
