@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
+from pytest_ddtree.axes import Cache
+
 Kind = Literal["baseline", "chain", "tree"]
 
 CHAIN = "chain"
@@ -63,16 +65,34 @@ class CellKey:
     concurrency: int
     workload: str = "code"
     temperature: float = 0.0
+    sampling: str = ""
+    """`model`: with what generation_config.json recommends beside its temperature (top_p, top_k, min_p); empty: nothing."""
+    cache: Cache = "flushed"
+    """State of the prefix cache that each round begins with: flushed, warm or untouched."""
+
+    @property
+    def prompts(self) -> str:
+        """Which cells share their chosen prompts, apart from the context: what is asked, and how is sampled."""
+        drawn = f"-t{self.sampling or format(self.temperature, 'g')}"
+        return self.workload + (drawn if self.temperature else "")
 
     @property
     def id(self) -> str:
-        """As in test names: `ctx1024-c8`, with the workload class and the temperature where they are not the default."""
+        """As in test names: `ctx1024-c8`, then workload class, temperature and cache where they are not the default."""
         parts = [f"ctx{self.context}", f"c{self.concurrency}"]
         if self.workload != "code":
             parts.append(self.workload)
         if self.temperature:
-            parts.append(f"t{self.temperature:g}")
+            parts.append(f"t{self.sampling or format(self.temperature, 'g')}")
+        if self.cache != "flushed":
+            parts.append(self.cache)
         return "-".join(parts)
+
+    @property
+    def conditions(self) -> str:
+        """What a table of contexts and concurrencies has above it: `code, temperature 0`."""
+        own = f" ({self.sampling}'s own sampling)" if self.sampling else ""
+        return f"{self.workload}, temperature {self.temperature:g}{own}"
 
 
 BASELINE = Config("baseline")

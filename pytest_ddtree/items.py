@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ddtree.grid import CellKey, Config, sort_key
-from pytest_ddtree.options import Settings
 from pytest_ddtree.plan import Plan
 
 if TYPE_CHECKING:
@@ -64,13 +63,6 @@ def problem_of(item: pytest.Item) -> Problem | None:
     """The coding problem that the item solves."""
     value: Problem | None = _param(item, PROBLEM_FIXTURE)
     return value
-
-
-def cells_of(settings: Settings) -> tuple[CellKey, ...]:
-    """The matrix of the options."""
-    return tuple(
-        CellKey(context, concurrency) for context in settings.context for concurrency in settings.concurrency
-    )
 
 
 def plan_of(items: Iterable[pytest.Item]) -> Plan:

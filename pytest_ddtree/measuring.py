@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Request
@@ -27,11 +28,16 @@ class UnnaturalAnswers(CellNotMeasured):
 
 
 def request_maker(
-    maker: PromptMaker, spec: CellSpec, *, indices: Sequence[int] | None = None
+    maker: PromptMaker,
+    spec: CellSpec,
+    *,
+    indices: Sequence[int] | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> Callable[[int, Sequence[int]], list[Request]]:
     """Makes the requests of a cell: the same ones, in the same order, for every config (paired).
 
     `indices` are the prompts to use, over and over (each round begins on a flushed cache); None: a new one each time.
+    `extra` are sampling parameters beside the temperature.
     """
 
     def make(first: int, lengths: Sequence[int]) -> list[Request]:
@@ -40,7 +46,7 @@ def request_maker(
             number = first + offset
             index = number if indices is None else indices[number % len(indices)]
             prompt = maker.make(spec.context, index)
-            sampling = sampling_for(spec, length, seed=spec.seed + number)
+            sampling = sampling_for(spec, length, seed=spec.seed + number, extra=extra)
             requests.append(Request(sampling=sampling, input_ids=prompt.ids, tag=prompt.tag))
         return requests
 
@@ -62,6 +68,7 @@ async def measure_rounds(
     keep: Callable[[Round], None] = lambda one: None,
     client_lag: float = 0.01,
     deadline_s: float | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> tuple[Round, ...]:
     """Rounds of one cell until `rule` says stop; `keep` is called with each, as `stamp` completed it, as soon as it is measured.
 
@@ -91,7 +98,7 @@ async def measure_rounds(
     try:
         await measure_cell(
             client,
-            request_maker(maker, spec, indices=indices),
+            request_maker(maker, spec, indices=indices, extra=extra),
             spec,
             rule,
             kernel_stamps=lambda: client.transport.reader == "kernel",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class ModelFacts:
     block_size: int | None
     eos: frozenset[int] = frozenset()
     """Ids that end an answer."""
+    sampling: Mapping[str, float | int] = field(default_factory=dict)
+    """What generation_config.json recommends: temperature, top_p, top_k, min_p; empty where it decodes greedily."""
 
 
 def model_facts(settings: Settings) -> ModelFacts:
@@ -42,7 +45,23 @@ def model_facts(settings: Settings) -> ModelFacts:
         _whole(draft_config, "block_size"),
         _ids(target_config.get("eos_token_id"))
         | _ids(_config(target, "generation_config.json").get("eos_token_id")),
+        recommended_sampling(settings),
     )
+
+
+def recommended_sampling(settings: Settings) -> dict[str, float | int]:
+    """What the target's generation_config.json recommends: temperature, top_p, top_k, min_p, as far as it says so; empty where it
+    decodes greedily (`do_sample` false) or is not at hand."""
+    embedded = settings.server == "reference"
+    target = _directory(settings.model, REFERENCE_WEIGHTS / "target" if embedded else None)
+    config = _config(target, "generation_config.json")
+    if config.get("do_sample") is False:
+        return {}
+    return {
+        name: value
+        for name in ("temperature", "top_p", "top_k", "min_p")
+        if isinstance(value := config.get(name), int | float) and not isinstance(value, bool)
+    }
 
 
 def check_paths(settings: Settings) -> None:
@@ -83,7 +102,7 @@ def check_results(settings: Settings) -> None:
 
 
 def check_contexts(settings: Settings, least: int) -> None:
-    """Refuse prompt lengths that the chat template and the shortest question alone exceed.
+    """Refuse prompt lengths that the chat template and the shortest question alone exceed, in every workload (`least`).
 
     Raises:
         OptionError: naming the option, the length, and the least one.

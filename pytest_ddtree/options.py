@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pytest_ddtree.axes import CACHES, Cache, WorkloadChoice, parse_temperature, parse_workload
 from pytest_ddtree.profiles import DEFAULT_PROFILE, PROFILES, Profile, default_text, resolved
 
 ServerKind = Literal["reference", "sglang", "systemd", "url"]
@@ -210,6 +211,27 @@ def _duration(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
+def _said_by(parse: Parse) -> Parse:
+    """A parser that refuses with ValueError, as one that refuses with OptionError."""
+
+    def parse_or_refuse(text: str) -> Any:
+        try:
+            return parse(text)
+        except (ValueError, OSError, RuntimeError) as error:
+            raise OptionError(str(error)) from None
+
+    return parse_or_refuse
+
+
+def _workloads(text: str) -> tuple[WorkloadChoice, ...]:
+    choices: tuple[WorkloadChoice, ...] = _list(_said_by(parse_workload), "workload classes or files")(text)
+    names = [choice.name for choice in choices]
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"has two workloads named {name}: name the files differently")
+    return choices
+
+
 def _gap_min(text: str) -> float | None:
     return None if text == "auto" else _float(text, 0.0, 100.0, open_low=True)
 
@@ -349,6 +371,32 @@ OPTIONS: tuple[Option, ...] = (
         _list(_whole(1, 4096), "whole numbers"),
         None,
         f"Requests in flight. {default_text('concurrency')}",
+        "LIST",
+    ),
+    Option(
+        "workload",
+        _workloads,
+        None,
+        "What the prompts are about: code, chat, longdoc, edit, or a file of questions (ShareGPT or plain .json, SPEED-Bench or plain "
+        ".jsonl, .txt), filled up with texts of a class as CLASS:FILE. Accept length depends on it, so each is a cell of its own. "
+        f"{default_text('workload')}",
+        "LIST",
+    ),
+    Option(
+        "temperature",
+        _list(_said_by(parse_temperature), "temperatures"),
+        None,
+        "Sampling temperatures of the measured requests, each a cell of its own; `model` is the sampling that the checkpoint's "
+        "generation_config.json recommends, with its top_p and top_k; `model?` the same where it recommends one. "
+        f"{default_text('temperature')}",
+        "LIST",
+    ),
+    Option(
+        "cache",
+        _list(_one_of(*CACHES), ", ".join(CACHES)),
+        None,
+        "State of the server's prefix cache before each round, each a cell of its own: emptied, filled with the round's own prompts, or "
+        f"left as it is. {default_text('cache')}",
         "LIST",
     ),
     Option(
@@ -611,6 +659,9 @@ class Settings:
     profile: Profile
     context: tuple[int, ...]
     concurrency: tuple[int, ...]
+    workload: tuple[WorkloadChoice, ...]
+    temperature: tuple[float | str, ...]
+    cache: tuple[Cache, ...]
     output: int
     rounds: int
     min_rounds: int
@@ -752,4 +803,4 @@ def settings_json(settings: Settings) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path | WorkloadChoice) else value

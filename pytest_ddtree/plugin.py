@@ -20,7 +20,6 @@ from pytest_ddtree.items import (
     PROBLEM_FIXTURE,
     SERVER_FIXTURE,
     Sorter,
-    cells_of,
     is_ours,
     plan_of,
 )
@@ -32,6 +31,7 @@ from pytest_ddtree.session import (
     POLICY,
     RUN,
     SETTINGS,
+    cells_in,
     grid_of,
     leave,
     problems_of,
@@ -199,7 +199,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             PROBLEM_FIXTURE, problems, ids=[problem.task_id for problem in problems], indirect=True
         )
     if CELL_FIXTURE in metafunc.fixturenames:
-        cells = cells_of(settings_of(metafunc.config))
+        cells = cells_in(metafunc.config)
         metafunc.parametrize(CELL_FIXTURE, cells, ids=[cell.id for cell in cells], indirect=True)
 
 
@@ -214,7 +214,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from pytest_ddtree.results.gate_setup import make_policy
     from pytest_ddtree.results.resume import ResumeRefused
     from pytest_ddtree.results.runs import NoSuchRun
-    from pytest_ddtree.workload.prompts import PromptMaker
+    from pytest_ddtree.workload.choice import least_tokens
 
     config = session.config
     settings, configs = settings_of(config), grid_of(config)
@@ -225,8 +225,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         facts = model_facts(settings)
         check_grid(settings, configs, facts)
         if facts.target is not None:
-            check_contexts(settings, PromptMaker(facts.target, thinking=settings.enable_thinking).minimum)
-        policy = make_policy(gate_options(settings), names, cells_of(settings), config.invocation_params.args)
+            check_contexts(settings, least_tokens(settings.workload, facts.target, settings.enable_thinking))
+        policy = make_policy(gate_options(settings), names, cells_in(config), config.invocation_params.args)
         config.stash[POLICY] = policy
         config.stash[PLAN] = plan_of(ours)
         if settings.build:

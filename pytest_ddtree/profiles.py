@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from pytest_ddtree.axes import CLASSES, MODEL_IF_ANY, Cache, WorkloadChoice
+
 Profile = Literal["smoke", "gate", "full"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 DEFAULT_PROFILE: Profile = "gate"
+
+CODE = (WorkloadChoice("code", "code"),)
+EVERY_CLASS = tuple(WorkloadChoice(name, name) for name in CLASSES)
 
 EMBEDDED = "embedded"
 REAL = "real"
@@ -22,6 +27,9 @@ class Amounts:
     """Prompt lengths in tokens."""
     concurrency: tuple[int, ...]
     """Requests in flight."""
+    workload: tuple[WorkloadChoice, ...] = CODE
+    temperature: tuple[float | str, ...] = (0.0,)
+    cache: tuple[Cache, ...] = ("flushed",)
     output: int
     """Tokens an answer."""
     turnovers: int
@@ -71,6 +79,8 @@ TABLE: Mapping[tuple[str, Profile], Amounts] = {
     (EMBEDDED, "full"): Amounts(
         context=(60, 512, 2048),
         concurrency=(1, 4, 8, 16),
+        workload=EVERY_CLASS,
+        temperature=(0.0, MODEL_IF_ANY),
         output=128,
         turnovers=4,
         rounds=30,
@@ -110,6 +120,8 @@ TABLE: Mapping[tuple[str, Profile], Amounts] = {
     (REAL, "full"): Amounts(
         context=(60, 1024, 4096, 8192),
         concurrency=(1, 8, 16, 32, 64),
+        workload=EVERY_CLASS,
+        temperature=(0.0, MODEL_IF_ANY),
         output=256,
         turnovers=8,
         rounds=30,
@@ -148,7 +160,9 @@ def resolved(values: Mapping[str, Any], *, embedded: bool) -> dict[str, Any]:
 
 def spelled(value: object) -> str:
     """A value as one types it."""
-    return ",".join(f"{one}" for one in value) if isinstance(value, tuple) else f"{value}"
+    if isinstance(value, tuple):
+        return ",".join(map(spelled, value))
+    return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 
 def default_text(name: str) -> str:

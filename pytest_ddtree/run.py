@@ -25,6 +25,7 @@ from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.gating import Gating
 from pytest_ddtree.grid import BASELINE, CellKey, Config, sort_key
+from pytest_ddtree.matrix import cells_of
 from pytest_ddtree.model_files import ModelFacts, model_facts
 from pytest_ddtree.options import BY_FIELD, Settings, settings_json
 from pytest_ddtree.plan import Plan
@@ -43,6 +44,7 @@ from pytest_ddtree.solving import CodingAnswers, Solver
 from pytest_ddtree.speed import Infeasible, Speed
 from pytest_ddtree.verifying import NotVerified, Verifier
 from pytest_ddtree.workload.cell import CellNotMeasured
+from pytest_ddtree.workload.choice import workload_of
 from pytest_ddtree.workload.prompts import PromptMaker
 
 T = TypeVar("T")
@@ -339,10 +341,12 @@ class Run:
                     f"prompts of an exact length need the model's tokenizer.json and config.json on this host "
                     f"({BY_FIELD['model'].flag}: {given}). Give the directory that holds them: {BY_FIELD['model'].flag}=DIR"
                 )
-            thinking = self.settings.enable_thinking
-            seed = self.settings.seed
+            named = {choice.name: choice for choice in self.settings.workload}
             self._makers[workload] = PromptMaker(
-                self.facts.target, workload=workload, seed=seed, thinking=thinking
+                self.facts.target,
+                workload=workload_of(named[workload]) if workload in named else workload,
+                seed=self.settings.seed,
+                thinking=self.settings.enable_thinking,
             )
         return self._makers[workload]
 
@@ -404,10 +408,7 @@ class Run:
         if self._concluded:
             return
         self._concluded = True
-        widths = self.settings.concurrency
-        self.gating.close(
-            tuple(CellKey(context, width) for context in self.settings.context for width in widths)
-        )
+        self.gating.close(cells_of(self.settings))
 
     def close(self) -> None:
         """Stop the servers, then the loop. May be called twice, also by a signal handler's way out."""

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ddtree import grid as grids
 from pytest_ddtree import options
-from pytest_ddtree.items import cells_of
+from pytest_ddtree.matrix import cells_of
 from pytest_ddtree.plan import Plan
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def ab_of(config: pytest.Config) -> Ab:
         builds = parse_builds(settings.build, has_source=settings.sglang_src is not None)
         passes = settings.ab_passes
         ab = Ab(
-            settings, builds, grid_of(config), cells_of(settings), passes=passes, progress=_progress(config)
+            settings, builds, grid_of(config), cells_in(config), passes=passes, progress=_progress(config)
         )
         config.stash[AB] = ab
         config.add_cleanup(ab.close)
@@ -115,6 +115,15 @@ def grid_of(config: pytest.Config) -> tuple[grids.Config, ...]:
             made, config.stash[DROPPED] = _constrained(tuple(made), settings.where)
         config.stash[GRID] = tuple(made)
     return config.stash[GRID]
+
+
+def cells_in(config: pytest.Config) -> tuple[grids.CellKey, ...]:
+    """The cells of the session; what the model's files do not allow is a usage error."""
+    try:
+        return cells_of(settings_of(config))
+    except options.OptionError as error:
+        # A UsageError raised while tests are generated would come out as a traceback.
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 def _constrained(

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_ddtree.client.records import Sampling
 from pytest_ddtree.grid import CellKey, Config
+from pytest_ddtree.matrix import sampling_of
 from pytest_ddtree.measuring import UnnaturalAnswers, measure_rounds
 from pytest_ddtree.results.model import CellFigures, Round
 from pytest_ddtree.results.runs import prompts_digest
@@ -35,7 +37,7 @@ class Speed:
         self._indices: dict[tuple[str, int], tuple[int, ...]] = {}
 
     def use_prompts(self, chosen: Mapping[tuple[str, int], Sequence[int]]) -> None:
-        """Use the prompts that an earlier part of this run chose: (workload, context) -> their numbers."""
+        """Use the prompts that an earlier part of this run chose: (`CellKey.prompts`, context) -> their numbers."""
         self._indices.update({cell: tuple(numbers) for cell, numbers in chosen.items()})
 
     def measure(self, config: Config, key: CellKey, *, at_least: int = 0) -> CellFigures:
@@ -55,7 +57,7 @@ class Speed:
         try:
             rounds = self._rounds(server, config, key, before, at_least)
         except UnnaturalAnswers:
-            if config.speculative or (key.workload, key.context) in self._indices:
+            if config.speculative or (key.prompts, key.context) in self._indices:
                 raise
             self._choose_prompts(server, key)
             rounds = self._rounds(server, config, key, (), at_least)
@@ -91,7 +93,7 @@ class Speed:
         )
         if decide([one.tok_s for one in before], rule).stop:
             return before
-        indices = self._indices.get((key.workload, key.context))
+        indices = self._indices.get((key.prompts, key.context))
         spec = CellSpec(
             context=key.context,
             concurrency=key.concurrency,
@@ -99,7 +101,10 @@ class Speed:
             temperature=key.temperature,
             turnovers=settings.turnovers,
             seed=settings.seed,
+            cache=key.cache,
         )
+        # Where nothing is cached there is nothing to empty, and the report says so.
+        uncached = key.cache == "flushed" and server.info.get("disable_radix_cache") is True
         measuring = measure_rounds(
             run.async_client(server),
             run.maker(key.workload),
@@ -111,8 +116,12 @@ class Speed:
             indices=indices,
             before=before,
             stamp=lambda one: replace(
-                one, start_no=server.start_no, prompts="" if indices is None else prompts_digest(indices)
+                one,
+                start_no=server.start_no,
+                prompts="" if indices is None else prompts_digest(indices),
+                cache="radix off" if uncached else one.cache,
             ),
+            extra=sampling_of(key, run.facts.sampling),
             keep=lambda one: run.store("round", round=one.as_json()),
             client_lag=settings.client_lag,
             deadline_s=settings.request_timeout,
@@ -120,6 +129,13 @@ class Speed:
         return run.await_(measuring)
 
     def _refuse_infeasible(self, server: Server, key: CellKey) -> None:
+        if key.cache == "warm" and server.info.get("disable_radix_cache") is True:
+            raise Infeasible(
+                f"{key.id}: the server has no prefix cache (disable_radix_cache), so none can be warm"
+            )
+        least = self._run.maker(key.workload).minimum
+        if key.context < least:
+            raise Infeasible(f"{key.id}: a prompt of {key.workload} has at least {least} tokens")
         reason = infeasible(
             concurrency=key.concurrency,
             context=key.context,
@@ -133,19 +149,31 @@ class Speed:
     def _choose_prompts(self, server: Server, key: CellKey) -> None:
         """Choose prompts whose natural answer on the baseline is long enough, for every config."""
         run, settings = self._run, self._settings
-        run.progress(f"baseline: choosing prompts of {key.context} tokens with long natural answers")
+        run.progress(
+            f"baseline: choosing prompts of {key.context} tokens ({key.prompts}) with long natural answers"
+        )
         maker = run.maker(key.workload)
         concurrency = max(settings.concurrency)
+        output = longest_output(settings.output)
+        if key.temperature:
+            # Each round draws another answer; one that would barely do may be too short the next time.
+            output += output // 2
         choosing = natural_prompts(
             run.async_client(server),
             lambda index: maker.make(key.context, index),
             concurrency * (settings.turnovers + 1),
-            output=longest_output(settings.output),
+            output=output,
             concurrency=concurrency,
+            sampling=Sampling(
+                max_new_tokens=output,
+                temperature=key.temperature,
+                seed=settings.seed if key.temperature else None,
+                extra=sampling_of(key, run.facts.sampling),
+            ),
             deadline_s=settings.request_timeout,
         )
         chosen = run.await_(choosing)
         numbers = {maker.make(key.context, index).tag: index for index in range(4 * len(chosen))}
         indices = tuple(numbers[prompt.tag] for prompt in chosen)
-        self._indices[(key.workload, key.context)] = indices
-        run.store("prompts", workload=key.workload, context_tokens=key.context, indices=list(indices))
+        self._indices[(key.prompts, key.context)] = indices
+        run.store("prompts", workload=key.prompts, context_tokens=key.context, indices=list(indices))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from pytest_ddtree.exactness.verdict import Verdict
-from pytest_ddtree.report.terminal import table
+from pytest_ddtree.report.text import table
 from pytest_ddtree.results.compare import Change, Comparison
 from pytest_ddtree.results.metrics import ACCEPT, METRICS, PER_TOKEN_P90, SPEEDUP, TOK_S, TTFT_P90
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_ddtree.report.findings import Finding, Report, findings
 from pytest_ddtree.report.rows import HEAD, cell_rows, condition_rows, verdict_rows
+from pytest_ddtree.report.threeway import FLAT_HEAD, flat_rows
 
 LARGEST = 900_000
 """Bytes of a summary; GitHub shows none beyond 1 MiB."""
@@ -31,6 +32,9 @@ def markdown(report: Report) -> str:
     cells = cell_rows(report.results)
     if cells:
         parts.append("### Figures\n\n" + _table(HEAD, cells))
+    compared = list(flat_rows(report.results))
+    if compared:
+        parts.append("### Best baseline, chain and tree\n\n" + _table(FLAT_HEAD, compared))
     gates = [
         (gate["what"], gate["metric"], gate["outcome"], f"{-gate['loss']:+.1%}", f"{gate['tolerance']:.1%}")
         for gate in report.results.gates

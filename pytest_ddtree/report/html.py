@@ -8,6 +8,7 @@ from html import escape
 from pytest_ddtree.grid import BASELINE
 from pytest_ddtree.report.findings import Finding, Report, findings
 from pytest_ddtree.report.rows import HEAD, cell_rows, condition_rows, verdict_rows
+from pytest_ddtree.report.threeway import FLAT_HEAD, flat_rows
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1b1f24;background:#fff}
@@ -32,7 +33,13 @@ def page(report: Report) -> str:
         f"<h1>ddtree {escape(report.run or 'results')}</h1>",
         _findings(found, len(report.results.cells)),
         _section("Exactness", ("config", "verdict", "judged"), verdict_rows(report.results), marked=1),
-        _section("Figures", HEAD, cell_rows(report.results), numbers=range(1, len(HEAD))),
+        _section("Figures", HEAD, cell_rows(report.results), numbers=[1, 2, *range(4, len(HEAD))]),
+        _section(
+            "Best baseline, chain and tree",
+            FLAT_HEAD,
+            list(flat_rows(report.results)),
+            numbers=(1, 2, 3, 4, 5, 7, 8, 9),
+        ),
         _speedups(report),
         _gates(report),
         _coding(report),

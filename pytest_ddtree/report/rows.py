@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pytest_ddtree.grid import BASELINE
 from pytest_ddtree.report.findings import Report
-from pytest_ddtree.report.terminal import figure, milliseconds, speedup
+from pytest_ddtree.report.terminal import speedup
+from pytest_ddtree.report.text import figure, milliseconds
 from pytest_ddtree.results.model import Results
 from pytest_ddtree.results.runs import SESSION
 
@@ -12,6 +13,7 @@ HEAD = (
     "config",
     "context",
     "concurrency",
+    "conditions",
     "tok/s",
     "x baseline",
     "TTFT ms p50/p90",
@@ -50,6 +52,7 @@ def cell_rows(results: Results) -> list[tuple[str, ...]]:
                 config,
                 str(key.context),
                 str(key.concurrency),
+                f"{key.conditions}, {figures.rounds[0].cache}",
                 figure(figures.tok_s),
                 speedup(results, config, key),
                 f"{milliseconds(ttft.p50)}/{milliseconds(ttft.p90)}",

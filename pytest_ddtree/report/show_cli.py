@@ -10,7 +10,8 @@ from pathlib import Path
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.report.findings import Report, findings
 from pytest_ddtree.report.rows import condition_rows
-from pytest_ddtree.report.terminal import lines, table
+from pytest_ddtree.report.terminal import lines
+from pytest_ddtree.report.text import table
 from pytest_ddtree.results.order import drifts
 from pytest_ddtree.results.runs import NoSuchRun, find_runs, pick_run, read_run
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pytest_ddtree.grid import CellKey
+from pytest_ddtree.report.text import figure, milliseconds, table
+from pytest_ddtree.report.threeway import three_way
 from pytest_ddtree.results.model import CellFigures, Results
-from pytest_ddtree.results.statistics import Interval
 
 BASELINE = "baseline"
 
@@ -17,8 +17,15 @@ def lines(results: Results) -> list[str]:
     text: list[str] = []
     configs = list(dict.fromkeys(config for config, _ in results.cells))
     for config in configs:
-        text.extend(_config_table(results, config))
-        text.append("")
+        verdict = results.verdict(config)
+        if verdict is not None and not verdict.passed:
+            reasons = "; ".join(verdict.reasons)
+            text.extend([f"{config}: no speeds shown: {verdict.kind} ({reasons})", ""])
+            continue
+        for keys in alike(key for name, key in results.cells if name == config):
+            text.extend(_config_table(results, config, keys))
+            text.append("")
+    text.extend(three_way(results))
     text.extend(_summary(results))
     if results.coding:
         text.append("")
@@ -33,39 +40,17 @@ def lines(results: Results) -> list[str]:
     return text
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns padded to their widest cell: the first flush left, the others flush right."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        return "  ".join(cells).rstrip()
-
-    return [line(head), "  ".join("-" * width for width in widths), *(line(row) for row in rows)]
+def alike(keys: Iterable[CellKey]) -> list[list[CellKey]]:
+    """Cells that differ in context and concurrency alone, each group in order; the groups in the order of their first cell."""
+    groups: dict[tuple[str, str], list[CellKey]] = {}
+    for key in keys:
+        groups.setdefault((key.conditions, key.cache), []).append(key)
+    return [sorted(group) for group in groups.values()]
 
 
-def figure(interval: Interval, digits: int = 1) -> str:
-    """`123.4 ±2.1%`, without the spread where there is one round only."""
-    width = interval.half_width
-    # Two rounds far apart give an interval of thousands of percent; that it says nothing is all there is to say.
-    spread = "" if math.isinf(width) else " ±>100%" if width > 1 else f" ±{width:.0%}"
-    return f"{interval.value:.{digits}f}{spread}"
-
-
-def milliseconds(seconds: float) -> str:
-    return "-" if math.isnan(seconds) else f"{seconds * 1e3:.1f}" if seconds < 0.1 else f"{seconds * 1e3:.0f}"
-
-
-def _config_table(results: Results, config: str) -> list[str]:
-    verdict = results.verdict(config)
-    if verdict is not None and not verdict.passed:
-        return [f"{config}: no speeds shown: {verdict.kind} ({'; '.join(verdict.reasons)})"]
-    cells = {key: figures for (name, key), figures in results.cells.items() if name == config}
-    first = next(iter(cells.values()))
-    title = f"{config}: {first.key.workload}, temperature {first.key.temperature:g}, {_conditions(first)}"
+def _config_table(results: Results, config: str, keys: Sequence[CellKey]) -> list[str]:
+    cells = {key: results.cells[(config, key)] for key in keys}
+    title = f"{config}: {keys[0].conditions}, {_conditions(cells[keys[0]])}"
     head = [
         "context",
         "concurrency",
@@ -77,8 +62,7 @@ def _config_table(results: Results, config: str) -> list[str]:
         "requests",
     ]
     rows = []
-    for key in sorted(cells):
-        figures = cells[key]
+    for key, figures in cells.items():
         rows.append(
             [
                 str(key.context),

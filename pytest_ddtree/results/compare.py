@@ -199,7 +199,13 @@ def setting_differences(before: StoredRun, now: StoredRun) -> tuple[Difference, 
     )
     if unknown:
         return unknown[:1]
-    return tuple(one for one in before.session.differences(now.session) if one.name.startswith(_SETTING))
+    return tuple(
+        one
+        for one in before.session.differences(now.session)
+        # An axis that only one of them has gives cells that only one of them has.
+        if one.name.startswith(_SETTING)
+        or (one.name.startswith("axis.") and "absent" not in (one.before, one.now))
+    )
 
 
 def _block_losses(one: Values, other: Values, metric: Metric, rounds: int) -> dict[int, Loss]:

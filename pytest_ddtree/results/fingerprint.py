@@ -163,6 +163,7 @@ def session_fingerprint(
         "draft.weights": "unknown" if facts.draft is None else weights_digest(facts.draft),
         "workload.digest": workload_digest(settings),
         "workload.seed": settings.seed,
+        **axis_values(settings, facts),
     }
     for name in _KERNEL_CACHES:
         if name in environment:
@@ -205,6 +206,18 @@ def embedded_digest() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
+
+
+def axis_values(settings: Settings, facts: ModelFacts) -> dict[str, Scalar]:
+    """What cells of some axes depend on beyond their key: the contents of a user's file, the checkpoint's own sampling."""
+    values: dict[str, Scalar] = {
+        f"axis.workload.{choice.name}": choice.digest()
+        for choice in settings.workload
+        if choice.file is not None
+    }
+    if any(isinstance(item, str) for item in settings.temperature):
+        values["axis.sampling.model"] = " ".join(f"{name}={value}" for name, value in facts.sampling.items())
+    return values
 
 
 def workload_digest(settings: Settings) -> str:

@@ -85,6 +85,9 @@ class Gatekeeper:
         self.gates: list[Gate] = []
         self.recorded: list[Key] = []
         self._local = local_starts or {}
+        self._axis = {
+            name: str(value) for name, value in fingerprint.values.items() if name.startswith("axis.")
+        }
         self._seen: dict[tuple[str, CellKey], dict[str, tuple[Values, Values]]] = {}
         self._spreads: dict[str, list[StartSpread]] = {}
 
@@ -152,8 +155,12 @@ class Gatekeeper:
     def _key(self, figures: CellFigures) -> Key:
         chosen = figures.rounds[0].prompts
         setting = self.setting
-        if chosen:
-            setting = replace(setting, workload=f"{setting.workload}-{chosen}")
+        parts = [setting.workload, chosen]
+        # Cells of a user's file or of the checkpoint's own sampling are comparable only where these say the same.
+        parts.append(self._axis.get(f"axis.workload.{figures.key.workload}", ""))
+        if figures.key.sampling:
+            parts.append(self._axis.get(f"axis.sampling.{figures.key.sampling}", ""))
+        setting = replace(setting, workload="-".join(part for part in parts if part))
         return Key(setting, figures.config, figures.key.id)
 
     def _sort(self, outcome: str, text: str, failures: list[str], warnings: list[str]) -> None:

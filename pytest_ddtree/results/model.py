@@ -93,8 +93,7 @@ class Round:
         }
         for name in ("ttft_s", "time_per_token_s", "latency_s"):
             fields[name] = tuple(float(item) for item in fields[name])
-        key = CellKey(value["context_tokens"], value["concurrency"], value["workload"], value["temperature"])
-        return cls(key=key, **fields)
+        return cls(key=_key_from_json(value), **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +195,21 @@ def _key_json(key: CellKey) -> dict[str, Any]:
         "concurrency": key.concurrency,
         "workload": key.workload,
         "temperature": key.temperature,
+        "sampling": key.sampling,
     }
+
+
+def _key_from_json(value: Mapping[str, Any]) -> CellKey:
+    cache = value.get("cache")
+    return CellKey(
+        value["context_tokens"],
+        value["concurrency"],
+        value["workload"],
+        value["temperature"],
+        value.get("sampling", ""),
+        # A server without a prefix cache has none to empty: such rounds belong to the cell that asked for an empty one.
+        cache if cache in ("warm", "untouched") else "flushed",
+    )
 
 
 @dataclass(frozen=True, slots=True)

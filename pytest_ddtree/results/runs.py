@@ -37,7 +37,7 @@ class StoredRun:
     results: Results = field(default_factory=Results)
     mismatches: dict[str, tuple[str, ...]] = field(default_factory=dict)
     prompts: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
-    """(workload, context) -> numbers of the prompts that were chosen because the first ones had no natural answers."""
+    """(`CellKey.prompts`, context) -> numbers of the prompts that were chosen because the first ones had no natural answers."""
     builds: dict[str, Results] = field(default_factory=dict)
     """In a comparison of builds: the results of each."""
     judged: list[tuple[str, str, Verdict]] = field(default_factory=list)
@@ -195,7 +195,7 @@ def _choose(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]
     """Other prompts were chosen: rounds with the ones before are no measurements of these cells."""
     workload, context = str(record["workload"]), int(record["context_tokens"])
     run.prompts[(workload, context)] = tuple(map(int, record["indices"]))
-    gone = [one for one in run.rounds if (one.key.workload, one.key.context) == (workload, context)]
+    gone = [one for one in run.rounds if (one.key.prompts, one.key.context) == (workload, context)]
     run.rounds = [one for one in run.rounds if one not in gone]
     seen.difference_update((one.build, one.config, one.key, one.number, one.again) for one in gone)
 

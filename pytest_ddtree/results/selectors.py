@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+from pytest_ddtree.axes import CACHES
 from pytest_ddtree.grid import CellKey
 
 MOST_HEADLINES = 6
@@ -26,6 +27,9 @@ class Selector:
     context: int | None = None
     concurrency: int | None = None
     workload: str | None = None
+    temperature: str | None = None
+    """As in cell ids: `0`, `0.6`, `model`."""
+    cache: str | None = None
 
     def takes_config(self, config: str) -> bool:
         """Whether a config is meant."""
@@ -42,15 +46,24 @@ class Selector:
             and self.context in (None, key.context)
             and self.concurrency in (None, key.concurrency)
             and self.workload in (None, key.workload)
+            and self.temperature in (None, _temperature(key))
+            and self.cache in (None, key.cache)
         )
 
 
-_WORD = re.compile(r"(ctx|context|c|concurrency|workload)=(\S+)")
-_CELL = re.compile(r"ctx(\d+)-c(\d+)")
+_WORD = re.compile(r"(ctx|context|c|concurrency|workload|t|temperature|cache)=(\S+)")
+_CELL = re.compile(r"ctx(\d+)-c(\d+)((?:-[a-z0-9_.]+)*)")
+_TEMPERATURE = re.compile(r"t([0-9.]+|model)")
+
+
+def _temperature(key: CellKey) -> str:
+    return key.sampling or f"{key.temperature:g}"
 
 
 def parse_selector(text: str) -> Selector:
-    """A selector from words: `c=8`, `ctx=1024`, `workload=code`, `ctx1024-c8`, and at most one config.
+    """A selector from words: `c=8`, `ctx=1024`, `workload=code`, `t=0.6`, `cache=warm`, a cell's id, and at most one config.
+
+    `ctx1024-c8` takes the cells of every workload, temperature and cache; `ctx1024-c8-chat-t0.6-warm` says which.
 
     Raises:
         SelectorError: a word that is none of these, or one thing said twice.
@@ -64,8 +77,8 @@ def parse_selector(text: str) -> Selector:
 
     for word in text.split():
         if match := _WORD.fullmatch(word):
-            name = {"ctx": "context", "c": "concurrency"}.get(match[1], match[1])
-            if name == "workload":
+            name = {"ctx": "context", "c": "concurrency", "t": "temperature"}.get(match[1], match[1])
+            if name in ("workload", "temperature", "cache"):
                 put(name, match[2])
             elif match[2].isdigit():
                 put(name, int(match[2]))
@@ -74,8 +87,13 @@ def parse_selector(text: str) -> Selector:
         elif match := _CELL.fullmatch(word):
             put("context", int(match[1]))
             put("concurrency", int(match[2]))
+            for part in match[3].split("-")[1:]:
+                if drawn := _TEMPERATURE.fullmatch(part):
+                    put("temperature", drawn[1])
+                else:
+                    put("cache" if part in CACHES else "workload", part)
         elif "=" in word:
-            raise SelectorError(f"{word!r} is not known; there are c=, ctx= and workload=")
+            raise SelectorError(f"{word!r} is not known; there are c=, ctx=, workload=, t= and cache=")
         else:
             put("config", word)
     return Selector(**found)  # type: ignore[arg-type]
@@ -96,6 +114,8 @@ def check_selector(selector: Selector, configs: Sequence[str], cells: Sequence[C
         ("ctx", selector.context, sorted({cell.context for cell in cells})),
         ("c", selector.concurrency, sorted({cell.concurrency for cell in cells})),
         ("workload", selector.workload, sorted({cell.workload for cell in cells})),
+        ("t", selector.temperature, sorted({_temperature(cell) for cell in cells})),
+        ("cache", selector.cache, sorted({cell.cache for cell in cells})),
     ):
         if wanted is not None and wanted not in there:
             raise SelectorError(f"no cell with {name}={wanted}; there are {', '.join(map(str, there))}")
@@ -137,6 +157,9 @@ def headline_cells(
 def _default_cells(cells: Sequence[CellKey]) -> list[CellKey]:
     if not cells:
         return []
+    # Of several workloads, temperatures and caches the first: a handful of cells is all that has power.
+    first = cells[0]
+    cells = [cell for cell in cells if (cell.prompts, cell.cache) == (first.prompts, first.cache)]
     contexts = sorted({cell.context for cell in cells})
     middle = contexts[len(contexts) // 2]
     there = sorted(cell for cell in cells if cell.context == middle)

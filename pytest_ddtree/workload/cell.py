@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
+from pytest_ddtree.axes import Cache
 from pytest_ddtree.client.records import Request, Sampling
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.workload.load import Generates, Load, closed_loop, stagger_starts, warm_up
@@ -26,10 +27,6 @@ class Measurable(Generates, Protocol):
     async def flush_cache(self, timeout_s: float = 30.0) -> None: ...
 
 
-Cache = Literal["flushed", "warm", "untouched"]
-"""The server's prefix cache before a round: emptied, filled with the round's own prompts, or left as it is."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSpec:
     """What is measured: lengths in tokens, and how the load is shaped.
@@ -46,6 +43,7 @@ class CellSpec:
     stagger: bool = True
     seed: int = 0
     cache: Cache = "flushed"
+    """The server's prefix cache before a round: emptied, filled with the round's own prompts, or left as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-WORKLOADS = ("code", "chat", "longdoc", "edit")
-"""Workload classes that ship with the package."""
+from pytest_ddtree.axes import CLASSES
+
+WORKLOADS = CLASSES
 
 _DOCUMENTS = {"code": ("code",), "chat": ("chat", "longdoc"), "longdoc": ("longdoc",), "edit": ("code",)}
 

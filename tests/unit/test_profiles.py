@@ -57,7 +57,14 @@ def test_gate_is_the_default() -> None:
     embedded=st.booleans(),
 )
 def test_an_option_wins_alone(profile: Profile, name: str, embedded: bool) -> None:
-    text = "0.007" if name in ("precision", "client_lag") else "7"
+    texts = {
+        "precision": "0.007",
+        "client_lag": "0.007",
+        "workload": "edit",
+        "temperature": "0.7",
+        "cache": "warm",
+    }
+    text = texts.get(name, "7")
     server = {} if embedded else {"url": "http://a"}
     made = settings(profile=profile, **server, **{name: text})
     table = TABLE[(EMBEDDED if embedded else REAL, profile)]
