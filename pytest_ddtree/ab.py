@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from pytest_ddtree.results.runs import FILE, SESSION
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.run import Run
+from pytest_ddtree.worktrees import NoWorktree, Worktrees
 
 Keep = Callable[..., None]
 
@@ -148,7 +148,7 @@ class Ab:
         self._cells = tuple(sorted(cells))
         self._progress = progress
         self._store: Store | None = None
-        self._worktrees: list[Path] = []
+        self._worktrees: Worktrees | None = None
         self._runs: dict[str, BuildRun] = {}
         self._failed: dict[Config, Infrastructure] = {}
         self._done: set[tuple[Config, Block]] = set()
@@ -182,9 +182,8 @@ class Ab:
         finally:
             if self._store is not None:
                 self._store.close()
-            for path in self._worktrees:
-                _git(self._settings.sglang_src, "worktree", "remove", "--force", str(path))
-            self._worktrees.clear()
+            if self._worktrees is not None:
+                self._worktrees.close()
 
     def _outcome(self, config: Config) -> AbOutcome:
         judged: list[tuple[str, str, Verdict]] = []
@@ -301,16 +300,14 @@ class Ab:
         return replace(settings, sglang_src=importable(path))
 
     def _worktree(self, spec: BuildSpec) -> Path:
-        """A checkout of a revision beside the results; `close` removes it."""
-        source = self._settings.sglang_src
-        path = (self.folder / "worktrees" / spec.name).resolve()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _git(source, "worktree", "prune")
-        error = _git(source, "worktree", "add", "--detach", str(path), spec.where)
-        if error is not None:
-            raise Infrastructure(f"build {spec.name}: no worktree of {spec.where} in {source}: {error}")
-        self._worktrees.append(path)
-        return path
+        """A checkout of a revision beside the results; gone when the session is, however it ends."""
+        assert self._settings.sglang_src is not None
+        try:
+            if self._worktrees is None:
+                self._worktrees = Worktrees(self._settings.sglang_src, self.folder / "worktrees")
+            return self._worktrees.add(spec.name, spec.where)
+        except NoWorktree as error:
+            raise Infrastructure(f"build {spec.name}: {error}") from None
 
     def _keep(self, kind: str, **fields: Any) -> None:
         if self._store is None:
@@ -327,11 +324,3 @@ class Ab:
 def importable(checkout: Path) -> Path:
     """The folder of a checkout that goes on PYTHONPATH: SGLang keeps its package under `python/`."""
     return checkout / "python" if (checkout / "python" / "sglang").is_dir() else checkout
-
-
-def _git(checkout: Path | None, *words: str) -> str | None:
-    """Run git; None when it worked, else what it said."""
-    done = subprocess.run(
-        ["git", "-C", str(checkout), *words], capture_output=True, text=True, errors="replace", check=False
-    )
-    return None if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")
