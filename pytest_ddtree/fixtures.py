@@ -128,7 +128,7 @@ def ddtree_measure(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[
         from pytest_ddtree.speed import Infeasible
 
         if config.speculative:
-            mismatches = ddtree_run.get(config).mismatches()
+            mismatches = ddtree_run.mismatches(config)
             if mismatches:
                 pytest.fail(
                     f"this is not {config.id}, so its speed is not either: "

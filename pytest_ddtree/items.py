@@ -21,7 +21,8 @@ CLAUSE_FIXTURE = "ddtree_clause"
 TOGETHER_FIXTURE = "ddtree_together"
 BUILDS_FIXTURE = "ddtree_ab"
 PREFIX = "ddtree_"
-JUDGING_FIXTURES = frozenset({"ddtree_verdict", "ddtree_rescore"})
+FULL_FIXTURE = "ddtree_rescore"
+JUDGING_FIXTURES = frozenset({"ddtree_verdict", FULL_FIXTURE})
 """A test that uses one of these fails when its config is corrupt; the marker `exactness` alone promises nothing."""
 
 
@@ -69,6 +70,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
     """What the selected items need."""
     configs: set[Config] = set()
     exactness: set[Config] = set()
+    full: set[Config] = set()
     cells: set[CellKey] = set()
     problems: dict[str, Problem] = {}
     clauses = False
@@ -79,6 +81,8 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
         configs.add(config)
         if JUDGING_FIXTURES.intersection(fixtures_of(item)):
             exactness.add(config)
+        if FULL_FIXTURE in fixtures_of(item):
+            full.add(config)
         clauses = clauses or CLAUSE_FIXTURE in fixtures_of(item)
         problem = problem_of(item)
         if problem is not None:
@@ -89,6 +93,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
     return Plan(
         configs=frozenset(configs),
         exactness=frozenset(exactness),
+        full=frozenset(full),
         cells=frozenset(cells),
         clauses=clauses,
         problems=tuple(problems.values()),

@@ -21,6 +21,8 @@ class Plan:
     """Configs of which a test is selected that fails when they are corrupt: their speed tests are then skipped, not failed."""
     cells: frozenset[CellKey] = field(default_factory=frozenset)
     """Cells that some selected test measures."""
+    full: frozenset[Config] = field(default_factory=frozenset)
+    """Configs whose verdict of level full some selected test wants."""
     clauses: bool = False
     """Whether some selected test carries out a clause of the contract."""
     problems: tuple[Problem, ...] = ()

@@ -21,6 +21,7 @@ from pytest_ddtree.client.sync import Client
 from pytest_ddtree.coding.pairs import CodingSummary, Pair, compare_pairs
 from pytest_ddtree.coding.problems import Problem
 from pytest_ddtree.coding.stats import Comparison, Gate
+from pytest_ddtree.dialects.effective import Mismatch
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.gating import Gating
@@ -37,11 +38,12 @@ from pytest_ddtree.results.resume import Resumed, ResumeRefused
 from pytest_ddtree.results.runs import SESSION, pick_run, read_run
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.store import Store
+from pytest_ddtree.resuming import DormantServer, Recall
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.solving import CodingAnswers, Solver
-from pytest_ddtree.speed import Infeasible, Speed
+from pytest_ddtree.speed import Infeasible, Speed, enough
 from pytest_ddtree.verifying import NotVerified, Verifier
 from pytest_ddtree.workload.cell import CellNotMeasured
 from pytest_ddtree.workload.choice import workload_of
@@ -114,6 +116,7 @@ class Run:
         self.facts: ModelFacts = model_facts(settings)
         self.fingerprints: dict[str, Fingerprint] = {}
         self.resumed: Resumed | None = None
+        self.recall: Recall | None = None
         self.verifier = Verifier(self, on_verified=on_verified)
         self.speed = Speed(self, on_measured=on_measured)
         self.gating = Gating(self, policy)
@@ -157,7 +160,7 @@ class Run:
                 settings=mask_values(settings_json(self.settings)),
                 resumed=self.resumed is not None,
             )
-            if self.resumed is None:
+            if self.resumed is None or SESSION not in self.resumed.stored.fingerprints:
                 self._store.append("fingerprint", scope=SESSION, fingerprint=self.fingerprint.as_json())
         self._store.append(kind, **fields)
 
@@ -180,6 +183,8 @@ class Run:
         resumed.check(SESSION, self.fingerprint)
         self.resumed = resumed
         self.run_dir = resumed.stored.path.parent
+        self.recall = Recall(resumed, self.plan, self.settings, lambda rounds: enough(rounds, self.settings))
+        self.results.starts += resumed.stored.results.starts
         self.speed.use_prompts(resumed.stored.prompts)
         self.progress(resumed.summary())
 
@@ -190,12 +195,51 @@ class Run:
     def server(self, config: Config) -> Server:
         """The server of a config, ready. What is needed of the baseline is fetched before a speculative server takes its place.
 
+        Of a resumed run a config that is complete gets a handle that starts its server only when something asks for more.
+
         Raises:
             Infrastructure: it did not start, or something of the baseline could not be had.
         """
+        if self.recall is not None and self.recall.complete(config):
+            self.recall.take(config, self.results)
+            return DormantServer(config, self.settings.model or "", lambda: self._wake(config))
+        return self._live(config)
+
+    def _live(self, config: Config) -> Server:
         if config.speculative and self.plan.needs_baseline and self.has_baseline:
             self._baseline_first()
         return self.get(config)
+
+    def _wake(self, config: Config) -> Server:
+        """Start the server of a config that was taken over: a new process, of which nothing is known yet."""
+        if self.recall is not None:
+            self.recall.drop(config)
+        self.verifier.forget(config)
+        return self._live(config)
+
+    def judged_anew(self, config: Config) -> None:
+        """Before more is measured on a config that was taken over from an interrupted run: its new process is judged first.
+
+        Raises:
+            NotVerified: it is corrupt now.
+        """
+        if self.recall is None or not self.recall.complete(config):
+            return
+        if not config.speculative:
+            self.recall.drop(config)
+            return
+        self._wake(config)
+        verdict = self.verify(config)
+        if not verdict.passed:
+            raise NotVerified(
+                f"{config.id} is {verdict.kind} after the run was resumed: {'; '.join(verdict.reasons)}"
+            )
+
+    def mismatches(self, config: Config) -> list[Mismatch]:
+        """Knobs of a config's server that are not what was asked; a complete config of a resumed run had none."""
+        if self.recall is not None and self.recall.complete(config):
+            return []
+        return self.get(config).mismatches()
 
     def _baseline_first(self) -> None:
         fresh = not self.verifier.asked
@@ -217,6 +261,8 @@ class Run:
         With `best` the baseline runs with its own best flags, which stands under every speedup; where these equal the flags that
         match the speculative servers it is the same server.
         """
+        if reason is None and self.recall is not None:
+            reason = self.recall.reason(config)
         try:
             server = self._open_pool().get(config, reason, variant="best" if best else "matched")
         finally:
@@ -227,6 +273,7 @@ class Run:
         if self.results.effective.get(config.id) != effective:
             self.results.effective[config.id] = effective
             self.store("effective", config=config.id, effective=effective)
+            self.store("mismatches", config=config.id, mismatches=[str(one) for one in server.mismatches()])
             self._note_fingerprint(config, server)
         return server
 
@@ -280,12 +327,13 @@ class Run:
     def _note_fingerprint(self, config: Config, server: Server) -> None:
         now = server_fingerprint(server)
         self.fingerprints[config.id] = now
-        if self.resumed is not None and config.id in self.resumed.stored.fingerprints:
+        if self.resumed is not None:
             try:
                 self.resumed.check(config.id, now)
+                self.resumed.check_version(now)
             except ResumeRefused as error:
                 raise NotVerified(str(error)) from None
-        else:
+        if self.resumed is None or config.id not in self.resumed.stored.fingerprints:
             self.store("fingerprint", scope=config.id, fingerprint=now.as_json())
 
     def is_up(self, config: Config) -> bool:

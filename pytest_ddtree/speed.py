@@ -10,7 +10,8 @@ from pytest_ddtree.client.records import Sampling
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.matrix import sampling_of
 from pytest_ddtree.measuring import UnnaturalAnswers, measure_rounds
-from pytest_ddtree.results.model import CellFigures, Round
+from pytest_ddtree.options import Settings
+from pytest_ddtree.results.model import CellFigures, Round, key_json
 from pytest_ddtree.results.runs import prompts_digest
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.verifying import whole
@@ -25,6 +26,20 @@ if TYPE_CHECKING:
 
 class Infeasible(Exception):
     """A cell that the server cannot hold: nothing is wrong, and nothing can be measured."""
+
+
+def rule_of(settings: Settings, at_least: int = 0) -> SamplingRule:
+    """When a cell has rounds enough; `at_least` asks for more than the options do."""
+    return SamplingRule(
+        precision=settings.precision,
+        min_rounds=max(at_least, settings.min_rounds),
+        max_rounds=max(settings.rounds, at_least),
+    )
+
+
+def enough(rounds: Sequence[Round], settings: Settings, at_least: int = 0) -> bool:
+    """Whether these rounds are all that a cell needs."""
+    return decide([one.tok_s for one in rounds], rule_of(settings, at_least)).stop
 
 
 class Speed:
@@ -52,6 +67,9 @@ class Speed:
         if known is not None and len(known.rounds) >= at_least:
             return known
         before = known.rounds if known is not None else self._stored(config, key)
+        if before and enough(before, self._settings, at_least):
+            return self._keep(config, key, before)
+        run.judged_anew(config)
         server = run.get(config, best=not config.speculative)
         self._refuse_infeasible(server, key)
         try:
@@ -66,33 +84,29 @@ class Speed:
             run.check_serving(config)
             raise
         server.check_alive()
+        return self._keep(config, key, rounds)
+
+    def _keep(self, config: Config, key: CellKey, rounds: tuple[Round, ...]) -> CellFigures:
         figures = CellFigures(config=config.id, key=key, rounds=rounds)
-        run.results.cells[(config.id, key)] = figures
+        self._run.results.cells[(config.id, key)] = figures
         self._on_measured(config, figures)
         return figures
 
     def _stored(self, config: Config, key: CellKey) -> tuple[Round, ...]:
-        """Rounds that an interrupted run measured."""
-        resumed = self._run.resumed
-        if resumed is None:
+        """Rounds that an interrupted run measured. Raises Infeasible."""
+        recall = self._run.recall
+        if recall is None:
             return ()
-        rounds = [
-            one for one in resumed.stored.rounds if (one.config, one.key, one.again) == (config.id, key, 0)
-        ]
-        return tuple(sorted(rounds, key=lambda one: one.number))
+        reason = recall.infeasible(config, key)
+        if reason is not None:
+            raise Infeasible(reason)
+        return recall.rounds(config, key)
 
     def _rounds(
         self, server: Server, config: Config, key: CellKey, before: tuple[Round, ...], at_least: int
     ) -> tuple[Round, ...]:
         run, settings = self._run, self._settings
-        most = max(settings.rounds, at_least)
-        rule = SamplingRule(
-            precision=settings.precision,
-            min_rounds=max(at_least, settings.min_rounds),
-            max_rounds=most,
-        )
-        if decide([one.tok_s for one in before], rule).stop:
-            return before
+        rule = rule_of(settings, at_least)
         indices = self._indices.get((key.prompts, key.context))
         spec = CellSpec(
             context=key.context,
@@ -144,7 +158,9 @@ class Speed:
             max_request_tokens=whole(server.info.get("max_req_input_len")),
         )
         if reason is not None:
-            raise Infeasible(f"{key.id}: {reason}")
+            text = f"{key.id}: {reason}"
+            self._run.store("infeasible", config=server.config.id, **key_json(key), text=text)
+            raise Infeasible(text)
 
     def _choose_prompts(self, server: Server, key: CellKey) -> None:
         """Choose prompts whose natural answer on the baseline is long enough, for every config."""

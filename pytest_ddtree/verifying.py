@@ -29,6 +29,7 @@ from pytest_ddtree.exactness.report import corruption_report
 from pytest_ddtree.exactness.rule import Rule, judge
 from pytest_ddtree.exactness.verdict import Level, Verdict
 from pytest_ddtree.grid import BASELINE, Config, verify_width
+from pytest_ddtree.resuming import clause_fields
 from pytest_ddtree.servers.handle import Server
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Verifier:
         known = self._verdicts.get(config)
         if known is None:
             try:
-                known = self._verify(config)
+                known = self._taken_over(config) or self._verify(config)
             except Infrastructure as error:
                 known = error
             self._verdicts[config] = known
@@ -128,7 +129,32 @@ class Verifier:
             raise NotVerified(f"{config.id}: unknown, which is no pass: {'; '.join(known.reasons)}")
         return known
 
+    def forget(self, config: Config) -> None:
+        """Judge a config again when its verdict is wanted next: another process answers now."""
+        self._verdicts.pop(config, None)
+
+    def _taken_over(self, config: Config) -> Verdict | None:
+        """The verdict of a config that an interrupted run completed."""
+        recalled = None if self._run.recall is None else self._run.recall.verdict(config)
+        if recalled is None:
+            return None
+        known, every = recalled
+        self._run.results.verdicts[config.id] = list(every)
+        self._run.progress(f"{config.id}: as judged before: {known.summary()}")
+        self._on_verified(config, known)
+        return known
+
     def contract(self, config: Config, clause: Clause) -> tuple[Evidence, Verdict | None]:
+        """Carry out one clause of the contract on a config, or say what came out of it before a run was resumed. See `_contract`."""
+        recall = self._run.recall
+        known = None if recall is None else recall.clause(config, clause.name)
+        if known is not None:
+            return known
+        evidence, verdict = self._contract(config, clause)
+        self._run.store("clause", config=config.id, clause=clause.name, **clause_fields(evidence, verdict))
+        return evidence, verdict
+
+    def _contract(self, config: Config, clause: Clause) -> tuple[Evidence, Verdict | None]:
         """Carry out one clause of the contract on a config; the verdict is on the answers that it produced.
 
         Judged at level full where the baseline is up, else at level self; level full then comes with `rescore`.
@@ -166,6 +192,8 @@ class Verifier:
             Infrastructure: there is nothing to judge, or no baseline to judge it.
         """
         run = self._run
+        if run.recall is not None and run.recall.complete(config):
+            self.verify(config)
         known = run.results.verdict(config.id)
         if known is not None and (known.level == "full" or not known.passed):
             return known

@@ -80,7 +80,7 @@ class Round:
     def as_json(self) -> dict[str, Any]:
         """Plain values for the store."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "key"}
-        return {**fields, **_key_json(self.key)}
+        return {**fields, **key_json(self.key)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Round:
@@ -93,7 +93,7 @@ class Round:
         }
         for name in ("ttft_s", "time_per_token_s", "latency_s"):
             fields[name] = tuple(float(item) for item in fields[name])
-        return cls(key=_key_from_json(value), **fields)
+        return cls(key=key_from_json(value), **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class CellFigures:
         return {
             "config": self.config,
             "cell": self.key.id,
-            **_key_json(self.key),
+            **key_json(self.key),
             "tok_s": {
                 "value": interval.value,
                 "low": finite(interval.low),
@@ -189,7 +189,8 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _key_json(key: CellKey) -> dict[str, Any]:
+def key_json(key: CellKey) -> dict[str, Any]:
+    """A cell as plain values, units in the names."""
     return {
         "context_tokens": key.context,
         "concurrency": key.concurrency,
@@ -199,7 +200,8 @@ def _key_json(key: CellKey) -> dict[str, Any]:
     }
 
 
-def _key_from_json(value: Mapping[str, Any]) -> CellKey:
+def key_from_json(value: Mapping[str, Any]) -> CellKey:
+    """The inverse of `key_json`, of older schemas too; raises KeyError for what is none."""
     cache = value.get("cache")
     return CellKey(
         value["context_tokens"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_ddtree.exactness.verdict import Verdict
@@ -51,14 +51,35 @@ class Resumed:
         """A round that was measured, None if it was not."""
         return self._rounds.get((config, key, number))
 
-    def complete(self, config: str, keys: Iterable[CellKey], rounds: int) -> bool:
-        """Whether nothing of a config is left to do: it was read back, verified (if it speculates) and measured in every cell.
+    def rounds(self, config: str, key: CellKey) -> tuple[Round, ...]:
+        """The rounds of a cell that were measured, in their order."""
+        found = [one for (of, at, _), one in self._rounds.items() if (of, at) == (config, key)]
+        return tuple(sorted(found, key=lambda one: one.number))
 
-        Only then its verdict is taken over: rounds that are still to come run on a new process, which is verified again.
+    def complete(
+        self,
+        config: str,
+        keys: Iterable[CellKey],
+        enough: Callable[[Sequence[Round]], bool],
+        *,
+        full: bool = False,
+    ) -> bool:
+        """Whether nothing of a config is left to do: read back as asked, judged, and every cell has enough rounds or is infeasible.
+
+        A corrupt config has nothing left to do either: its speed says nothing. An `unknown` one has. Only then its verdict is taken
+        over: rounds that are still to come run on a new process, which is verified again. `full`: a verdict of that level is needed.
         """
-        known = config in self.stored.mismatches
-        judged = config == "baseline" or bool(self.stored.results.verdicts.get(config))
-        return known and judged and not remaining([(config, key) for key in keys], rounds, self.stored.rounds)
+        if self.stored.mismatches.get(config) != ():
+            return False
+        if config != "baseline":
+            verdicts = self.verdicts(config)
+            if any(verdict.kind == "corrupt" for verdict in verdicts):
+                return True
+            if not verdicts or not verdicts[-1].passed or (full and verdicts[-1].level != "full"):
+                return False
+        return all(
+            (config, key) in self.stored.infeasible or enough(self.rounds(config, key)) for key in keys
+        )
 
     def verdicts(self, config: str) -> list[Verdict]:
         """The stored verdicts of a config, oldest first."""
@@ -72,7 +93,7 @@ class Resumed:
         """
         before = self.stored.fingerprints.get(scope)
         if before is None:
-            if scope == SESSION:
+            if scope == SESSION and (self.stored.rounds or self.stored.results.verdicts):
                 raise ResumeRefused(
                     f"{self.stored.path}: this run has no fingerprint, so nobody can tell whether the rest would be measured under the "
                     "same conditions. Start a new run."
@@ -86,6 +107,23 @@ class Resumed:
                 f"{self.stored.id} cannot be resumed: {what} is not what it was when the run was interrupted:\n{listed}\n"
                 "Bring back what it was, or start a new run; what was measured stays where it is."
             )
+
+    def check_version(self, now: Fingerprint) -> None:
+        """Compare the version that any server says with what the servers of the interrupted part said.
+
+        An installed engine is known by nothing else, and configs that are complete are not started again.
+
+        Raises:
+            ResumeRefused: it is another one.
+        """
+        for scope, before in self.stored.fingerprints.items():
+            was, is_now = before.get("version"), now.get("version")
+            if scope != SESSION and was != is_now:
+                raise ResumeRefused(
+                    f"{self.stored.id} cannot be resumed: the engine is not what it was when the run was interrupted:\n"
+                    f"  version: was {was} on {scope}, is {is_now}\n"
+                    "Bring back what it was, or start a new run; what was measured stays where it is."
+                )
 
     def summary(self) -> str:
         """One line for the terminal."""

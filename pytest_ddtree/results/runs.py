@@ -14,7 +14,7 @@ from pytest_ddtree.exactness.judged import WorstToken
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.fingerprint import Fingerprint
-from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo
+from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo, key_from_json
 from pytest_ddtree.results.store import StoreCorrupt, Stored, parse
 
 FILE = "results.jsonl"
@@ -36,6 +36,12 @@ class StoredRun:
     rounds: list[Round] = field(default_factory=list)
     results: Results = field(default_factory=Results)
     mismatches: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    infeasible: dict[tuple[str, CellKey], str] = field(default_factory=dict)
+    """Cells that the server of a config cannot hold, with the reason."""
+    clauses: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    """(config id, name) -> what came out of a clause of the contract."""
+    judged_clauses: list[Verdict] = field(default_factory=list)
+    """The verdicts that clauses of the contract gave, which are in `results.verdicts` too."""
     prompts: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     """(`CellKey.prompts`, context) -> numbers of the prompts that were chosen because the first ones had no natural answers."""
     builds: dict[str, Results] = field(default_factory=dict)
@@ -166,11 +172,17 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         results.effective[str(record["config"])] = record["effective"]
     elif kind == "mismatches":
         run.mismatches[str(record["config"])] = tuple(map(str, record["mismatches"]))
+    elif kind == "infeasible":
+        run.infeasible[(str(record["config"]), key_from_json(record))] = str(record["text"])
+    elif kind == "clause":
+        run.clauses[(str(record["config"]), str(record["clause"]))] = record
     elif kind == "prompts":
         _choose(run, record, seen)
     elif kind == "verdict":
         verdict = verdict_from_json(record["verdict"])
         results.verdicts.setdefault(verdict.config, []).append(verdict)
+        if "clause" in record:
+            run.judged_clauses.append(verdict)
         if build is not None:
             run.judged.append((str(build), str(record.get("against", build)), verdict))
     elif kind == "round":

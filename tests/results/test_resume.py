@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import killed_sweep
 import pytest
@@ -12,15 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import KEY, a_round
 
-from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.exactness.verdict import Level, Verdict, VerdictKind
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.terminal import lines
 from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.model import Round, key_json
 from pytest_ddtree.results.resume import Resumed, ResumeRefused, remaining, steps
 from pytest_ddtree.results.runs import read_run
 from pytest_ddtree.results.store import Store
 
 CONFIG = "b8-k4-wnone"
+OTHER = CellKey(60, 32)
+
+
+def a_verdict(kind: VerdictKind, level: Level = "full") -> Verdict:
+    return Verdict(
+        kind=kind, level=level, config=CONFIG, prompts=1, identical=1, tokens=9, off=0, largest=0.0,
+        gap_limit=1.0, floor_largest=0.0, floor_share=0.0, floor_tokens=9, p_share=1.0,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
@@ -93,11 +104,7 @@ def stored(tmp_path: Path, *, session: dict[str, str] | None = None) -> Resumed:
             store.append("fingerprint", scope="session", fingerprint=session)
         store.append("fingerprint", scope=CONFIG, fingerprint={"args": "--tp 8"})
         store.append("mismatches", config=CONFIG, mismatches=[])
-        verdict = Verdict(
-            kind="exact", level="full", config=CONFIG, prompts=1, identical=1, tokens=9, off=0, largest=0.0,
-            gap_limit=1.0, floor_largest=0.0, floor_share=0.0, floor_tokens=9, p_share=1.0,
-        )  # fmt: skip
-        store.append("verdict", verdict=verdict.as_json())
+        store.append("verdict", verdict=a_verdict("exact").as_json())
         store.append("round", round=a_round(0).as_json())
     return Resumed(read_run(path))
 
@@ -116,17 +123,69 @@ def test_other_conditions_refuse_to_resume_and_are_all_named(tmp_path: Path) -> 
     resumed.check("b16-k4-wnone", Fingerprint({"args": "--tp 4"}))
 
 
+def test_a_run_that_died_before_it_measured_anything_can_be_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b"")
+    Resumed(read_run(path)).check("session", Fingerprint({"engine.revision": "abc"}))
+
+
 def test_a_run_without_a_fingerprint_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(ResumeRefused, match="no fingerprint"):
         stored(tmp_path).check("session", Fingerprint({}))
 
 
+def at_least(count: int) -> Callable[[Sequence[Round]], bool]:
+    return lambda rounds: len(rounds) >= count
+
+
 def test_a_config_is_complete_when_it_was_read_back_verified_and_measured(tmp_path: Path) -> None:
     resumed = stored(tmp_path, session={})
-    assert resumed.complete(CONFIG, [KEY], 1)
-    assert not resumed.complete(CONFIG, [KEY], 2)
-    assert not resumed.complete(CONFIG, [KEY, CellKey(60, 8)], 1)
-    assert not resumed.complete("b16-k4-wnone", [], 1)
+    assert resumed.complete(CONFIG, [KEY], at_least(1))
+    assert not resumed.complete(CONFIG, [KEY], at_least(2))
+    assert not resumed.complete(CONFIG, [KEY, CellKey(60, 8)], at_least(1))
+    assert not resumed.complete("b16-k4-wnone", [], at_least(1))
+    assert resumed.complete(CONFIG, [KEY], at_least(1), full=True)
     assert resumed.round(CONFIG, KEY, 0) == a_round(0)
     assert resumed.round(CONFIG, KEY, 1) is None
     assert [verdict.kind for verdict in resumed.verdicts(CONFIG)] == ["exact"]
+
+
+@pytest.mark.parametrize(
+    ("records", "complete"),
+    [
+        ([("mismatches", {"config": CONFIG, "mismatches": ["window: asked 128, the log says none"]})], False),
+        ([("verdict", {"verdict": a_verdict("unknown").as_json()})], False),
+        ([("verdict", {"verdict": a_verdict("corrupt").as_json()})], True),
+        ([("infeasible", {"config": CONFIG, **key_json(OTHER), "text": "too long"})], True),
+        ([("round", {"round": a_round(0, key=OTHER).as_json()})], True),
+        ([], False),
+    ],
+)
+def test_what_else_makes_a_config_complete_or_not(
+    tmp_path: Path, records: list[tuple[str, dict[str, Any]]], complete: bool
+) -> None:
+    path = stored(tmp_path, session={}).stored.path
+    with Store(path) as store:
+        for kind, fields in records:
+            store.append(kind, **fields)
+    assert Resumed(read_run(path)).complete(CONFIG, [KEY, OTHER], at_least(1)) == complete
+
+
+def test_a_verdict_of_level_full_that_is_wanted_must_be_there(tmp_path: Path) -> None:
+    path = stored(tmp_path, session={}).stored.path
+    with Store(path) as store:
+        store.append("verdict", verdict=a_verdict("exact", level="first-divergence").as_json())
+    resumed = Resumed(read_run(path))
+    assert resumed.complete(CONFIG, [KEY], at_least(1))
+    assert not resumed.complete(CONFIG, [KEY], at_least(1), full=True)
+
+
+def test_another_version_of_the_engine_refuses_even_on_a_config_that_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "20260101T000000Z-1" / "results.jsonl"
+    with Store(path) as store:
+        store.append("fingerprint", scope="session", fingerprint={"version": "not looked at"})
+        store.append("fingerprint", scope=CONFIG, fingerprint={"version": "0.5.16"})
+    resumed = Resumed(read_run(path))
+    resumed.check_version(Fingerprint({"version": "0.5.16"}))
+    with pytest.raises(ResumeRefused, match=r"version: was 0\.5\.16 on b8-k4-wnone, is 0\.5\.17"):
+        resumed.check_version(Fingerprint({"version": "0.5.17"}))
