@@ -159,7 +159,9 @@ class Speed:
         )
         if reason is not None:
             text = f"{key.id}: {reason}"
-            self._run.store("infeasible", config=server.config.id, **key_json(key), text=text)
+            self._run.store(
+                "infeasible", config=server.config.id, **key_json(key), cache=key.cache, text=text
+            )
             raise Infeasible(text)
 
     def _choose_prompts(self, server: Server, key: CellKey) -> None:
