@@ -13,7 +13,7 @@ from pytest_ddtree.client.records import Record
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.baseline import BaselineAnswers, measure_floor
 from pytest_ddtree.exactness.contract.catalogue import Clause, judge_evidence
-from pytest_ddtree.exactness.contract.evidence import Evidence, Subject
+from pytest_ddtree.exactness.contract.evidence import AnswerKey, Evidence, Subject
 from pytest_ddtree.exactness.floor import NoiseFloor, assumed_floor
 from pytest_ddtree.exactness.judged import JudgedAnswer
 from pytest_ddtree.exactness.levels import (
@@ -64,6 +64,7 @@ class Verifier:
         self._baseline: Baseline | Infrastructure | None = None
         self._verdicts: dict[Config, Verdict | Infrastructure] = {}
         self._answers: dict[Config, list[tuple[tuple[Prompt, ...], dict[str, Record]]]] = {}
+        self._known: dict[Config, dict[AnswerKey, Record]] = {}
 
     @property
     def asked(self) -> bool:
@@ -268,7 +269,10 @@ class Verifier:
         server = run.get(BASELINE)
         # Kernels choose their arithmetic by rows: the run's concurrency, and the rows of its widest verify step.
         rows = self.concurrency * self._widest()
-        conditions = sorted({1, self.concurrency, min(self._settings.exactness_prompts, 64, rows)})
+        float32 = server.info.get("dtype") == "float32"
+        # In float32 that moves a logit by 1e-6: nothing that a further condition would show.
+        widest = self.concurrency if float32 else min(self._settings.exactness_prompts, 64, rows)
+        conditions = sorted({1, self.concurrency, widest})
         widths = ", ".join(map(str, conditions))
         run.progress(f"baseline: answers and noise floor of {len(prompts)} prompts at concurrency {widths}")
         measuring = measure_floor(
@@ -280,7 +284,6 @@ class Verifier:
             ignore_eos=True,
         )
         answers, floor = run.await_(measuring)
-        float32 = server.info.get("dtype") == "float32"
         recording.save(run, prompts, answers, floor, float32=float32)
         return Baseline(answers, floor, float32)
 
@@ -323,12 +326,18 @@ class Verifier:
     def _collect(
         self, config: Config, client: AsyncClient, asked: Sequence[Prompt], *, output: int, concurrency: int
     ) -> dict[str, Record]:
-        collecting = collect(client, asked, output=output, concurrency=concurrency, ignore_eos=True)
+        known = self._known_of(config) if concurrency == 1 else {}
+        # What a clause of the contract asked alone is not asked again, nor the other way round.
+        missing = [prompt for prompt in asked if (prompt.ids, output, True) not in known]
+        collecting = collect(client, missing, output=output, concurrency=concurrency, ignore_eos=True)
         try:
-            return self._run.await_(collecting)
+            fresh = self._run.await_(collecting)
         except AnswerFailed as error:
             # A dead server explains more than a broken connection does.
             raise self._run.fault(config, error.record) or error from None
+        if concurrency == 1:
+            known.update({(prompt.ids, output, True): fresh[prompt.tag] for prompt in missing})
+        return {prompt.tag: fresh.get(prompt.tag) or known[prompt.ids, output, True] for prompt in asked}
 
     def _by_itself(
         self, config: Config, client: AsyncClient, asked: Sequence[Prompt], records: dict[str, Record]
@@ -374,7 +383,11 @@ class Verifier:
             float32=info.get("dtype") == "float32",
             cache_tokens=whole(info.get("max_total_num_tokens")),
             seed=self._settings.seed,
+            known=self._known_of(config),
         )
+
+    def _known_of(self, config: Config) -> dict[AnswerKey, Record]:
+        return self._known.setdefault(config, {})
 
 
 def whole(value: object) -> int | None:

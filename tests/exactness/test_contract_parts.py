@@ -246,6 +246,7 @@ def test_every_clause_says_what_it_guards() -> None:
         "concurrent-8",
         "drafts-are-used",
         "second-turn",
+        "eos-in-run",
     }
     assert list(CONTRACT)[-1] == "idle-and-whole"
     assert Evidence().prompts == []

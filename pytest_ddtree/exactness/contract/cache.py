@@ -40,7 +40,7 @@ async def warm_prefix(subject: Subject, *, count: int = 6) -> Evidence:
     return found.evidence()
 
 
-async def second_turn(subject: Subject, *, count: int = 6) -> Evidence:
+async def second_turn(subject: Subject, *, count: int = 4) -> Evidence:
     """A second turn upon the KV that the first one generated, then the same after a flush.
 
     The ids of prompt, answer and some more are sent, so the cache must hold what the verify steps left
@@ -76,7 +76,7 @@ async def second_turn(subject: Subject, *, count: int = 6) -> Evidence:
 
 
 def _branches(
-    subject: Subject, prompt: Prompt, emitted: tuple[int, ...], more: tuple[int, ...], *, count: int = 10
+    subject: Subject, prompt: Prompt, emitted: tuple[int, ...], more: tuple[int, ...], *, count: int = 8
 ) -> list[Prompt]:
     """Turns that leave the answer inside it: its cached KV is used up to there, so its order matters too."""
     chance = random.Random(subject.seed + len(prompt.ids))

@@ -59,7 +59,7 @@ CONTRACT: Mapping[str, Clause] = {
         _clause("shared-prefix-cancelled", cache.shared_prefix_cancelled),
         _clause("borders", batches.borders),
         _clause("few-tokens", batches.few_tokens),
-        _clause("eos-in-run", stops.eos_in_run),
+        _clause("eos-in-run", stops.eos_in_run, short=True),
         _clause("stop-strings", stops.stop_strings),
         _clause("stop-ids", stops.stop_ids),
         _clause("ignore-eos", stops.ignore_eos),

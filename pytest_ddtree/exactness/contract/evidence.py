@@ -12,6 +12,8 @@ from pytest_ddtree.exactness.parallel import each
 from pytest_ddtree.exactness.prompts import Prompt
 
 Decode = Callable[[Sequence[int]], str]
+AnswerKey = tuple[tuple[int, ...], int, bool]
+"""The ids of a prompt, how many tokens were asked for, and whether it was asked alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class Subject:
     """Whether the server computes in float32, so that the same drafts come out of the same context."""
     ignore_eos: bool = True
     """Whether judged answers go on past their end: more tokens to judge. The floor must be measured alike."""
+    known: dict[AnswerKey, Record] = field(default_factory=dict)
+    """Greedy answers of this server that several clauses need, past their end; whoever needs one first asks."""
 
     def greedy(self, output: int | None = None) -> Sampling:
         """Sampling of the answers that are judged, for `output` tokens."""
@@ -165,6 +169,37 @@ async def ask_all(
         return record
 
     return await each(one, prompts, concurrency)
+
+
+async def plain(
+    subject: Subject, prompts: Sequence[Prompt], output: int | None = None, *, concurrency: int = 4
+) -> list[Record]:
+    """Greedy answers of `output` tokens, past their end: those that an earlier clause got, the others asked now.
+
+    With a concurrency of 1 only answers that were got alone do. Raises Gone.
+    """
+    tokens = subject.output if output is None else output
+    alone = concurrency == 1
+    missing = [prompt for prompt in prompts if _known(subject, prompt, tokens, alone=alone) is None]
+    asked = await ask_all(subject, missing, greedy(tokens, ignore_eos=True), concurrency=concurrency)
+    fresh = {prompt.ids: record for prompt, record in zip(missing, asked, strict=True)}
+    for prompt, record in zip(missing, asked, strict=True):
+        if record.ok:
+            subject.known[prompt.ids, tokens, alone] = record
+    found = (fresh.get(prompt.ids) or _known(subject, prompt, tokens, alone=alone) for prompt in prompts)
+    return [record for record in found if record is not None]
+
+
+def _known(subject: Subject, prompt: Prompt, output: int, *, alone: bool) -> Record | None:
+    by_itself = subject.known.get((prompt.ids, output, True))
+    return by_itself if alone or by_itself is not None else subject.known.get((prompt.ids, output, False))
+
+
+def long_room(subject: Subject, prompts: Sequence[Prompt]) -> int:
+    """How many tokens a long answer to each of these prompts may have: the subject's, or what the context leaves."""
+    if subject.context_length is None:
+        return subject.long_output
+    return min(subject.long_output, subject.context_length - max(len(prompt.ids) for prompt in prompts) - 16)
 
 
 def taken(prompts: Sequence[Prompt], count: int) -> list[Prompt]:

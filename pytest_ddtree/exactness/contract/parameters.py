@@ -7,7 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pytest_ddtree.client.records import Record, Sampling
-from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, ask_all, failure, greedy
+from pytest_ddtree.exactness.contract.evidence import (
+    Evidence,
+    Gathering,
+    Subject,
+    ask_all,
+    failure,
+    greedy,
+    plain,
+)
 from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
 
 
@@ -28,13 +36,12 @@ def _take(found: Gathering, record: Record, what: str) -> bool:
     return record.ok
 
 
-async def logit_bias(subject: Subject, *, count: int = 4) -> Evidence:
+async def logit_bias(subject: Subject, *, count: int = 3) -> Evidence:
     """logit_bias of +100 makes every token that one; of -100 the token never comes."""
     found = Gathering()
     prompts = subject.prompts[:count]
-    plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=count)
     tries: list[tuple[Prompt, int, float]] = []
-    for prompt, record in zip(prompts, plain, strict=True):
+    for prompt, record in zip(prompts, await plain(subject, prompts), strict=True):
         if found.check(record, "without bias"):
             common = Counter(record.output_ids).most_common(1)[0][0]
             for bias, token_id in ((100.0, record.output_ids[-1]), (-100.0, common)):
@@ -62,7 +69,7 @@ PENALTIES: Mapping[str, float] = {
 }
 
 
-async def penalties(subject: Subject, *, count: int = 4, among: int = 16) -> Evidence:
+async def penalties(subject: Subject, *, count: int = 3, among: int = 16) -> Evidence:
     """Each penalty changes answers that repeat tokens: it is honoured, if perhaps once per block.
 
     A logit bias confines the answers to a few tokens, so that they must repeat and the next best is near;
@@ -71,18 +78,18 @@ async def penalties(subject: Subject, *, count: int = 4, among: int = 16) -> Evi
     """
     found = Gathering()
     prompts = list(subject.prompts[:count])
-    plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=count)
-    for record in plain:
+    free = await plain(subject, prompts)
+    for record in free:
         found.check(record, "without penalty")
     if found.problems:
         return found.evidence()
-    common = Counter(token for record in plain for token in record.output_ids if token not in subject.eos)
+    common = Counter(token for record in free for token in record.output_ids if token not in subject.eos)
     bias = {"logit_bias": {str(token): 60.0 for token, _ in common.most_common(among)}}
     confined = await ask_all(
         subject, prompts, greedy(subject.output, ignore_eos=True, extra=bias), concurrency=count
     )
     if any(refused(record) for record in confined):
-        bias, confined = {}, plain
+        bias, confined = {}, free
     repeating = [
         (prompt, record)
         for prompt, record in zip(prompts, confined, strict=True)
@@ -117,7 +124,7 @@ COLD: Mapping[str, Mapping[str, float | int]] = {
 }
 
 
-async def truncation(subject: Subject, *, count: int = 4) -> Evidence:
+async def truncation(subject: Subject, *, count: int = 3) -> Evidence:
     """At temperature 1, min_p 1, top_k 1 and a tiny top_p leave only the best token: the answer is greedy.
 
     Judged by teacher forcing like any greedy answer, so a parameter that is ignored is corrupt.
@@ -140,14 +147,14 @@ async def truncation(subject: Subject, *, count: int = 4) -> Evidence:
     return found.evidence()
 
 
-async def seeds(subject: Subject, *, count: int = 4) -> Evidence:
+async def seeds(subject: Subject, *, count: int = 3) -> Evidence:
     """At temperature 1 other seeds give other answers: the temperature is not ignored."""
     found = Gathering()
     prompts = list(subject.prompts[:count])
     answers: list[list[tuple[int, ...]]] = []
     for seed in range(3):
         sampling = Sampling(
-            max_new_tokens=subject.output,
+            max_new_tokens=max(16, subject.output // 2),
             temperature=1.0,
             top_p=1.0,
             top_k=-1,

@@ -5,39 +5,65 @@ from __future__ import annotations
 import random
 
 from pytest_ddtree.client.records import Record
-from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, ask_all, greedy
+from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, ask_all, greedy, plain
 from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
 
 
-async def eos_in_run(subject: Subject) -> Evidence:
-    """An answer that ends by itself ends with its stop token: nothing follows, and a missed stop is judged."""
+async def eos_in_run(subject: Subject, *, count: int = 6, replays: int = 2) -> Evidence:
+    """An answer that ends by itself ends with its stop token: nothing follows, and a missed stop is judged.
+
+    Then each ended answer is asked for again from a few tokens before its end, so that the stop token comes at
+    several places of a verify step. Half of the prompts are tried only if none of the others ends by itself.
+    """
     found = Gathering()
-    room = 4 * subject.output
+    room = 3 * subject.output
     if subject.context_length is not None:
         room = min(room, subject.context_length - max(len(prompt.ids) for prompt in subject.prompts) - 16)
-    records = await ask_all(subject, subject.prompts, greedy(room), concurrency=8)
-    ended = 0
-    for prompt, record in zip(subject.prompts, records, strict=True):
-        if not found.check(record, "to its natural end"):
-            continue
-        early = [token_id for token_id in emitted_ids(record)[:-1] if token_id in subject.eos]
-        if early:
-            found.problems.append(
-                f"{prompt.tag}: {len(emitted_ids(record))} tokens with the stop token {early[0]} among them: "
-                "tokens after the stop leaked"
-            )
-        if (record.finish_reason or {}).get("type") == "stop":
-            ended += 1
-            found.add(prompt, record, "to its natural end")
-        elif early:
-            found.add(prompt, record, "past a stop token")
+    ended: list[tuple[Prompt, Record]] = []
+    asked = 0
+    for prompts in (subject.prompts[:count], subject.prompts[count : 2 * count]):
+        records = await ask_all(subject, prompts, greedy(room), concurrency=8)
+        asked += len(records)
+        for prompt, record in zip(prompts, records, strict=True):
+            if _ends(subject, found, prompt, record, "to its natural end"):
+                ended.append((prompt, record))
+        if ended or found.problems:
+            break
     if not ended and not found.problems:
-        return Evidence(skipped=f"none of {len(records)} prompts ends by itself within {room} tokens")
-    found.notes.append(f"{ended} of {len(records)} answers ended by themselves")
+        return Evidence(skipped=f"none of {asked} prompts ends by itself within {room} tokens")
+    chance = random.Random(subject.seed)
+    again: list[Prompt] = []
+    for prompt, record in ended:
+        ids = emitted_ids(record)
+        again += [
+            Prompt(f"{prompt.tag}, {back} before its end", (*prompt.ids, *ids[:-back]))
+            for back in sorted(chance.sample(range(2, 12), replays))
+            if back < len(ids)
+        ]
+    records = await ask_all(subject, again, greedy(16), concurrency=4)
+    for prompt, record in zip(again, records, strict=True):
+        _ends(subject, found, prompt, record, "again")
+    found.notes.append(f"{len(ended)} of {asked} answers ended by themselves")
     return found.evidence()
 
 
-async def ignore_eos(subject: Subject, *, count: int = 6) -> Evidence:
+def _ends(subject: Subject, found: Gathering, prompt: Prompt, record: Record, what: str) -> bool:
+    """Look at how an answer ends, and take it to be judged where it says something about that; whether it ended."""
+    if not found.check(record, what):
+        return False
+    ids = emitted_ids(record)
+    early = [token_id for token_id in ids[:-1] if token_id in subject.eos]
+    stopped = (record.finish_reason or {}).get("type") == "stop"
+    if early:
+        found.problems.append(
+            f"{prompt.tag}: {len(ids)} tokens with the stop token {early[0]} among them: tokens after the stop leaked"
+        )
+    if stopped or early or what == "again":
+        found.add(prompt, record, what)
+    return stopped and not early
+
+
+async def ignore_eos(subject: Subject, *, count: int = 3) -> Evidence:
     """With ignore_eos an answer has exactly as many tokens as were asked for."""
     found = Gathering()
     prompts = subject.prompts[:count]
@@ -53,10 +79,9 @@ async def stop_ids(subject: Subject, *, count: int = 6) -> Evidence:
     """A stop id ends the answer with its first occurrence, wherever it lies in a verify step."""
     found = Gathering()
     prompts = list(subject.prompts[:count])
-    plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=3)
     chance = random.Random(subject.seed)
     tries: list[tuple[Prompt, int]] = []
-    for prompt, record in zip(prompts, plain, strict=True):
+    for prompt, record in zip(prompts, await plain(subject, prompts), strict=True):
         if found.check(record, "without stop ids"):
             ids = record.output_ids
             # The first token too: prefill emits it, and nothing may follow.
@@ -88,14 +113,13 @@ def stop_id_problems(prompt: Prompt, stopped: Record, stop: int, what: str) -> l
     return []
 
 
-async def stop_strings(subject: Subject, *, count: int = 6, each_has: int = 3) -> Evidence:
+async def stop_strings(subject: Subject, *, count: int = 5, each_has: int = 2) -> Evidence:
     """A stop string ends the answer before it, across token and chunk borders, and stays out of the text."""
     found = Gathering()
     prompts = list(subject.prompts[:count])
-    plain = await ask_all(subject, prompts, greedy(subject.output, ignore_eos=True), concurrency=3)
     chance = random.Random(subject.seed)
     tries: list[tuple[Prompt, str]] = []
-    for prompt, record in zip(prompts, plain, strict=True):
+    for prompt, record in zip(prompts, await plain(subject, prompts), strict=True):
         if found.check(record, "without stop strings"):
             stops = choose_stops(record.text, chance, each_has)
             tries += [(Prompt(f"{prompt.tag}, stop {stop!r}", prompt.ids), stop) for stop in stops]
