@@ -39,7 +39,7 @@ from pytest_ddtree.session import (
     settings_of,
 )
 
-pytest_plugins = ["pytest_ddtree.fixtures"]
+pytest_plugins = ["pytest_ddtree.fixtures", "pytest_ddtree.after_test"]
 
 MARKERS = (
     "bench: effective config, short exactness and speed of every config",

@@ -40,6 +40,7 @@ from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.resuming import DormantServer, Recall
 from pytest_ddtree.servers.handle import Server
+from pytest_ddtree.servers.idle import IdleWatch
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.solving import CodingAnswers, Solver
@@ -129,6 +130,7 @@ class Run:
         self._handles: dict[Config, Server] = {}
         self._known_starts = 0
         self._concluded = False
+        self._idle = IdleWatch(api_key=settings.api_key, ours=settings.server != "url")
 
     @property
     def has_baseline(self) -> bool:
@@ -279,10 +281,18 @@ class Run:
 
     def _note_warnings(self, config: Config, server: Server) -> None:
         for text in server.warnings:
-            warning = f"{config.id}: {text}"
-            if warning not in self.results.warnings:
-                self.results.warnings.append(warning)
-                self.store("warning", text=warning)
+            self.warn(f"{config.id}: {text}")
+
+    def warn(self, text: str) -> None:
+        """Store a warning and show it in every report, once."""
+        if text not in self.results.warnings:
+            self.results.warnings.append(text)
+            self.store("warning", text=text)
+
+    def left_running(self) -> list[str]:
+        """What keeps the servers that are up from being as they were after their start; starts nothing. Raises Infrastructure."""
+        servers = self._pool.servers if self._pool is not None else ()
+        return [f"{server.config.id}: {text}" for server in servers for text in self._idle.check(server)]
 
     def fault(self, config: Config, record: Record) -> Infrastructure | None:
         """What an answer that is not `ok` says about its server: dead, or hanging; None for another fault.

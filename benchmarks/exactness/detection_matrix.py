@@ -70,6 +70,7 @@ MATRIX: dict[str, Planted] = {
     "bonus_dropped": _at("serial"),
     "bonus_repeated": _at("serial"),
     "branches_dead": _at("relations", budget=32),
+    "cache_leaks": _at("idle-and-whole"),
     "cached_over_reported": _at("warm-prefix"),
     "cancel_corrupts_neighbour": _at("shared-prefix-cancelled"),
     "chunk_lost": _at("streamed-text"),

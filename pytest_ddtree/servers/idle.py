@@ -5,111 +5,169 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ddtree.dialects import serverinfo
-from pytest_ddtree.servers import logs, secrets
+from pytest_ddtree.servers import secrets
 from pytest_ddtree.servers.http import Http, Unreachable
 
 if TYPE_CHECKING:
-    from pytest_ddtree.servers.handle import Server
+    from pytest_ddtree.servers.handle import Running, Server
 
 _METRIC = re.compile(
-    r"^sglang:(?P<name>num_running_reqs|num_queue_reqs|num_used_tokens)(?:\{[^}]*\})? (?P<value>[0-9.eE+-]+)$",
-    re.M,
+    r"^sglang:(?P<name>num_running_reqs|num_queue_reqs)(?:\{[^}]*\})? (?P<value>[0-9.eE+-]+)$", re.M
 )
 _LEAK = re.compile(r"[^\n]*(?:memory leak detected|pool leak)[^\n]*", re.IGNORECASE)
+WAIT_S = 30.0
+"""How long requests that a test cancelled may take to be gone: a chunk of a long prompt is computed to its end."""
+SETTLE_S = 2.0
+"""... and its cache tokens after it."""
+_MOST_LOG = 8 << 20
+_BUSY = 400
+"""What SGLang answers to `/flush_cache` while something runs or waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests running and waiting, cache tokens free or in use; None where the server does not say."""
+    """Requests running and waiting, and cache tokens that a new request could have; None where the server does not say."""
 
     running: int | None = None
     queued: int | None = None
     free: int | None = None
-    used: int | None = None
 
     @property
     def busy(self) -> bool:
         return bool(self.running or self.queued)
 
+    @property
+    def known(self) -> bool:
+        """Whether the server says at all whether something runs."""
+        return self.running is not None
 
-def read(http: Http, info: Mapping[str, Any] | None = None) -> Load:
-    """The load now, from `/server_info` where it says, else from `/metrics`. Raises Unreachable."""
-    if info is None:
-        answer = http.get("/server_info")
-        info = answer.json if isinstance(answer.json, dict) else {}
+
+def live(info: Mapping[str, Any]) -> Load:
+    """The load of this moment, where `/server_info` has it. Cached prefixes count as free: they are evicted when needed."""
     state = serverinfo.internal_state(info)
-    if "num_running_reqs" in state:
-        return Load(
-            _count(state.get("num_running_reqs")),
-            _count(state.get("num_queue_reqs")),
-            _count(state.get("kv_available_tokens")),
-        )
-    answer = http.get("/metrics")
-    if not answer.ok:
-        return Load()
-    totals: dict[str, int] = {}
-    for match in _METRIC.finditer(answer.text):
-        totals[match["name"]] = totals.get(match["name"], 0) + int(float(match["value"]))
     return Load(
-        totals.get("num_running_reqs"), totals.get("num_queue_reqs"), None, totals.get("num_used_tokens")
+        _count(state.get("num_running_reqs")),
+        _count(state.get("num_queue_reqs")),
+        _count(state.get("kv_available_tokens")),
     )
 
 
-def flush(http: Http) -> bool:
-    """Empty the prefix cache; False when the server refuses because it is busy. Raises Unreachable."""
-    return http.post("/flush_cache").ok
+class IdleWatch:
+    """Looks at servers after each test, and remembers what it said, so that a leak is the finding of one test only."""
 
+    def __init__(self, *, api_key: str | None = None, wait_s: float = WAIT_S, ours: bool = True) -> None:
+        """`ours`: nobody else uses the servers. Else requests may run on them, and their prefix caches are not emptied for this."""
+        self._api_key = api_key
+        self._wait_s = wait_s
+        self._ours = ours
+        self._free: dict[str, int] = {}
+        self._read: dict[str, int] = {}
 
-def check(server: Server, *, api_key: str | None = None, timeout_s: float = 5.0) -> list[str]:
-    """What keeps the server from being as it was after its start, in words; empty when it is idle and its cache is whole.
+    def check(self, server: Server) -> list[str]:
+        """What keeps the server from being as it was after its start, in words; empty when it is idle and its cache is whole.
 
-    Waits `timeout_s` seconds for it to become idle, and flushes the cache, because cached prefixes are no leak. Raises
-    ServerError when the server has died or does not answer.
-    """
-    server.check_alive()
-    running = server.current
-    deadline = time.monotonic() + timeout_s
-    with Http(running.url, api_key=api_key) as http:
+        One GET where `/server_info` says what runs (the embedded server). SGLang does not, and its gauges of `/metrics` are old
+        when nothing runs; there an accepted `/flush_cache` is the proof of idleness, and lost cache tokens are found by its own
+        check, which it runs when it becomes idle and writes to the log.
+
+        Raises:
+            ServerError: the server has died, does not answer, or is another one than the one that was checked.
+        """
+        server.check_alive()
+        running = server.current
+        found: list[str] = []
         try:
-            _same_server(server, http)
-            while True:
-                load = read(http)
-                flushed = not load.busy and flush(http)
-                if flushed:
-                    load = read(http)
-                    if not _missing(running.idle, load):
-                        break
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(0.1)
+            with Http(running.url, api_key=self._api_key) as http:
+                load = self._look(server, http)
+                if load.known:
+                    found += self._live(server, http, load)
+                elif self._ours:
+                    found += self._by_flush(http)
         except Unreachable as error:
             server._condemn(f"it does not answer: {error}")
             server.check_alive()
-    found = []
-    if load.busy:
-        found.append(
-            f"{load.running or 0} requests still run and {load.queued or 0} wait {timeout_s:g} s after the test"
-        )
-    elif not flushed:
-        found.append(f"/flush_cache is still refused {timeout_s:g} s after the test, as if something ran")
-    elif missing := _missing(running.idle, load):
-        found.append(f"{missing} cache tokens are not free again after a flush: they leak")
-    found += [match.group().strip() for match in _LEAK.finditer(logs.body(running.log_path))]
-    return found
+        return found + self._log(running)
+
+    def _look(self, server: Server, http: Http) -> Load:
+        answer = http.get("/server_info")
+        info = answer.json if isinstance(answer.json, dict) else {}
+        _same_server(server, info)
+        return live(info)
+
+    def _live(self, server: Server, http: Http, load: Load) -> list[str]:
+        running = server.current
+        start = running.idle.free if running.idle is not None else None
+        before = self._free.setdefault(running.launch, -1 if start is None else start)
+        if load.busy and not self._ours:
+            return []
+        busy_until = time.monotonic() + self._wait_s
+        while load.busy:
+            if time.monotonic() > busy_until:
+                return [_still(load, self._wait_s)]
+            time.sleep(0.05)
+            load = self._look(server, http)
+        settled_by = time.monotonic() + SETTLE_S
+        while missing := _missing(before, load):
+            if load.busy or time.monotonic() > settled_by:
+                break
+            time.sleep(0.05)
+            load = self._look(server, http)
+        if load.busy or not missing:
+            return []
+        self._free[running.launch] = before - missing
+        return [
+            f"{missing} of {before} cache tokens are not free again, with nothing running or queued: they leak"
+        ]
+
+    def _by_flush(self, http: Http) -> list[str]:
+        deadline = time.monotonic() + self._wait_s
+        while http.post("/flush_cache").status == _BUSY:
+            if time.monotonic() > deadline:
+                load = _gauges(http)
+                words = (
+                    _still(load, self._wait_s) + " by its gauges" if load.busy else "its gauges show nothing"
+                )
+                return [
+                    f"/flush_cache is still refused {self._wait_s:g} s after the test, as if something ran; {words}"
+                ]
+            time.sleep(0.1)
+        return []
+
+    def _log(self, running: Running) -> list[str]:
+        text, self._read[running.launch] = _since(running.log_path, self._read.get(running.launch, 0))
+        return list(dict.fromkeys(match.group().strip() for match in _LEAK.finditer(text)))
+
+
+def at_start(http: Http, info: Mapping[str, Any]) -> Load:
+    """The load right after the start. What is free while somebody else's request runs is nothing to compare with later.
+
+    Raises Unreachable.
+    """
+    load = live(info)
+    settled_by = time.monotonic() + SETTLE_S
+    while load.busy and time.monotonic() < settled_by:
+        # The request that was our check is answered a moment before it is gone.
+        time.sleep(0.05)
+        load = _load(http)
+    return replace(load, free=None) if load.busy else load
+
+
+def _load(http: Http) -> Load:
+    answer = http.get("/server_info")
+    return live(answer.json) if isinstance(answer.json, dict) else Load()
 
 
 _BIRTH = ("served_model_name", "startup_time", "random_seed", "launch_command", "pid", "port")
 """Fields of `/server_info` that a restart changes, or at least one of them."""
 
 
-def _same_server(server: Server, http: Http) -> None:
+def _same_server(server: Server, now: Mapping[str, Any]) -> None:
     """Raise ServerHangs when another process than the one that was checked answers: somebody restarted it meanwhile."""
-    answer = http.get("/server_info")
-    now = answer.json if isinstance(answer.json, dict) else {}
     then = server.info
     changed = [
         name for name in _BIRTH if name in then and name in now and secrets.fields(now)[name] != then[name]
@@ -122,14 +180,35 @@ def _same_server(server: Server, http: Http) -> None:
         server.check_alive()
 
 
-def _missing(before: Load | None, now: Load) -> int:
-    if before is None:
-        return 0
-    if before.free is not None and now.free is not None:
-        return max(0, before.free - now.free)
-    if before.used is not None and now.used is not None:
-        return max(0, now.used - before.used)
-    return 0
+def _missing(before: int, now: Load) -> int:
+    return max(0, before - now.free) if now.free is not None else 0
+
+
+def _still(load: Load, seconds: float) -> str:
+    return f"{load.running or 0} requests still run and {load.queued or 0} wait {seconds:g} s after the test"
+
+
+def _gauges(http: Http) -> Load:
+    answer = http.get("/metrics")
+    totals: dict[str, int] = {}
+    for match in _METRIC.finditer(answer.text if answer.ok else ""):
+        totals[match["name"]] = totals.get(match["name"], 0) + int(float(match["value"]))
+    return Load(totals.get("num_running_reqs"), totals.get("num_queue_reqs"))
+
+
+def _since(path: Path | None, start: int) -> tuple[str, int]:
+    """What was written to a log from byte `start` on, and where it ends now. Its first line is ours: what was run."""
+    if path is None:
+        return "", start
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            file.seek(max(start if start <= size else 0, size - _MOST_LOG))
+            data = file.read(_MOST_LOG)
+    except OSError:
+        return "", start
+    text = data.decode(errors="replace")
+    return (text.partition("\n")[2] if text.startswith("$ ") else text), size
 
 
 def _count(value: Any) -> int | None:

@@ -130,9 +130,8 @@ def _prove(what: Expectation, http: Http, exit_code: Callable[[float], int | Non
             timeout_s=left(),
         )
         _check_generation(what, answer)
-        idle.flush(http)
         info = _info(what, http, left())
-        load = idle.read(http, info)
+        load = idle.at_start(http, info)
     except Unreachable as error:
         code = exit_code(1.0)
         if code is not None:

@@ -10,7 +10,9 @@ import pytest
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import idle
 from pytest_ddtree.servers.errors import ServerDied
+from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.http import Http
+from pytest_ddtree.servers.idle import IdleWatch
 
 from . import support
 
@@ -25,54 +27,96 @@ def state(running: int = 0, queued: int = 0, free: int = 4096) -> dict[str, Any]
     }
 
 
+def look(server: Server, **changes: Any) -> list[str]:
+    return IdleWatch(**{"wait_s": 0.3, **changes}).check(server)
+
+
 def test_idle(tmp_path: Path) -> None:
     with support.pool(tmp_path, {"info": state()}) as pool:
         server = pool.get(B8)
         assert server.current.idle == idle.Load(0, 0, 4096)
-        assert idle.check(server) == []
+        assert look(server) == []
 
 
 @pytest.mark.parametrize(
     ("later", "text"),
     [
         (state(2, 1), "2 requests still run and 1 wait 0.3 s after the test"),
-        (state(free=4000), "96 cache tokens are not free again after a flush: they leak"),
+        (
+            state(free=4000),
+            "96 of 4096 cache tokens are not free again, with nothing running or queued: they leak",
+        ),
     ],
 )
 def test_not_as_it_was(tmp_path: Path, later: dict[str, Any], text: str) -> None:
     with support.pool(tmp_path, {"info": state(), "info_after": {"count": 1, "info": later}}) as pool:
         server = pool.get(B8)
         _generate(server.url)
-        assert idle.check(server, timeout_s=0.3) == [text]
+        assert look(server) == [text]
+
+
+def test_a_leak_is_the_finding_of_one_test(tmp_path: Path) -> None:
+    later = {"count": 1, "info": state(free=4000)}
+    with support.pool(tmp_path, {"info": state(), "info_after": later}) as pool:
+        server, watch = pool.get(B8), IdleWatch(wait_s=0.3)
+        assert watch.check(server) == []
+        _generate(server.url)
+        assert len(watch.check(server)) == 1
+        assert watch.check(server) == []
+
+
+def test_requests_of_others_on_a_server_that_is_not_ours(tmp_path: Path) -> None:
+    later = {"count": 1, "info": state(2, 1, free=100)}
+    with support.pool(tmp_path, {"info": state(), "info_after": later}) as pool:
+        server = pool.get(B8)
+        _generate(server.url)
+        assert look(server, ours=False) == []
+
+
+def test_a_server_that_was_busy_at_its_start_says_nothing_of_its_cache(tmp_path: Path) -> None:
+    later = {"count": 1, "info": state(free=4000)}
+    with support.pool(tmp_path, {"info": state(1, 0, 4050), "info_after": later}) as pool:
+        server = pool.get(B8)
+        assert server.current.idle == idle.Load(1, 0, None)
+        _generate(server.url)
+        assert look(server) == []
+
+
+STALE = """# HELP sglang:num_running_reqs x
+sglang:num_running_reqs{model="m",rank="0"} 1.0
+sglang:num_running_reqs{rank="1"} 2.0
+sglang:num_queue_reqs{rank="0"} 0.0
+sglang:num_used_tokens{rank="0"} 1.2e+01
+sglang:num_running_reqs_offline 9
+"""
 
 
 def test_a_server_that_refuses_to_flush(tmp_path: Path) -> None:
-    with support.pool(tmp_path, {"info": state(), "flush": 400}) as pool:
-        assert idle.check(pool.get(B8), timeout_s=0.2) == [
-            "/flush_cache is still refused 0.2 s after the test, as if something ran"
-        ]
+    with support.pool(tmp_path, {"flush": 400, "metrics": STALE}) as pool:
+        (said,) = look(pool.get(B8))
+    assert said.startswith("/flush_cache is still refused 0.3 s after the test, as if something ran")
+    assert said.endswith("3 requests still run and 0 wait 0.3 s after the test by its gauges")
 
 
-def test_figures_of_metrics(tmp_path: Path) -> None:
-    metrics = (
-        '# HELP sglang:num_running_reqs x\nsglang:num_running_reqs{model="m",rank="0"} 1.0\nsglang:num_running_reqs{rank="1"} 2.0\n'
-        'sglang:num_queue_reqs{rank="0"} 0.0\nsglang:num_used_tokens{rank="0"} 1.2e+01\nsglang:num_running_reqs_offline 9\n'
-    )
-    with support.pool(tmp_path, {"metrics": metrics}) as pool, Http(pool.get(B8).url) as http:
-        assert idle.read(http) == idle.Load(3, 0, None, 12)
+def test_old_gauges_of_a_server_that_flushes_are_no_finding(tmp_path: Path) -> None:
+    with support.pool(tmp_path, {"metrics": STALE}) as pool:
+        assert look(pool.get(B8)) == []
 
 
-def test_a_server_that_says_nothing_is_taken_as_idle(tmp_path: Path) -> None:
-    with support.pool(tmp_path) as pool:
+@pytest.mark.parametrize("status", [200, 403, 404, 500])
+def test_a_server_that_says_nothing_is_taken_as_idle(tmp_path: Path, status: int) -> None:
+    with support.pool(tmp_path, {"flush": status}) as pool:
         server = pool.get(B8)
         assert server.current.idle == idle.Load()
-        assert idle.check(server) == []
+        assert look(server) == []
 
 
-def test_a_leak_that_the_server_found_itself(tmp_path: Path) -> None:
+def test_a_leak_that_the_server_found_itself_is_said_once(tmp_path: Path) -> None:
     line = "[2026-11-29 16:46:02] token_to_kv_pool_allocator memory leak detected! available_size=1"
     with support.pool(tmp_path, {"log": [[0, line]]}) as pool:
-        assert idle.check(pool.get(B8)) == [line]
+        server, watch = pool.get(B8), IdleWatch()
+        assert watch.check(server) == [line]
+        assert watch.check(server) == []
 
 
 def test_a_dead_server_is_an_error(tmp_path: Path) -> None:
@@ -80,7 +124,7 @@ def test_a_dead_server_is_an_error(tmp_path: Path) -> None:
         server = pool.get(B8)
         assert support.eventually(lambda: not server.running)
         with pytest.raises(ServerDied):
-            idle.check(server)
+            look(server)
 
 
 def _generate(url: str) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from pytest_ddtree.grid import BASELINE, Config
-from pytest_ddtree.servers import idle, ports
+from pytest_ddtree.servers import ports
 from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer, ServerHangs, StartFailed
 from pytest_ddtree.servers.http import Http
+from pytest_ddtree.servers.idle import IdleWatch
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 
@@ -130,10 +131,11 @@ def test_a_server_that_was_restarted_behind_our_back(tmp_path: Path) -> None:
         pool(tmp_path, url=url) as servers,
     ):
         server = servers.get(B8)
-        assert idle.check(server) == []
+        watch = IdleWatch(ours=False)
+        assert watch.check(server) == []
         with Http(url) as http:
             http.post("/generate", {"text": "x", "sampling_params": {"max_new_tokens": 1}})
         with pytest.raises(
             ServerHangs, match="another process answers than the one that was checked: random_seed changed"
         ):
-            idle.check(server)
+            watch.check(server)

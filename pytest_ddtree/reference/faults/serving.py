@@ -53,6 +53,19 @@ class ChunkRepeated(Fault):
         return wrong
 
 
+class CacheLeaks(Fault):
+    """N pages of the cache are lost with every request that ends."""
+
+    name = "cache_leaks"
+    imitates = "SGLang #14180 and its own idle check: token_to_kv_pool_allocator memory leak detected"
+    takes = "N"
+    default = 1
+
+    def finished(self, runtime: Runtime, request: Request) -> None:
+        if self.fires():
+            runtime.memory.pages.allocate(self.number)
+
+
 class UsageOffByOne(Fault):
     """completion_tokens is one too many."""
 
