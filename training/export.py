@@ -7,13 +7,23 @@ upper 16 bits of a float32 are the bfloat16, so the raw 16-bit words are shifted
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from training.modeling import DraftConfig, Drafter, ModelConfig, Target, draft_hf_config, target_hf_config
+from training.modeling import (
+    DraftConfig,
+    Drafter,
+    ModelConfig,
+    Target,
+    draft_hf_config,
+    moe_hf_config,
+    target_hf_config,
+)
 from training.tokenizer import write_json
 
 
@@ -23,14 +33,25 @@ def save_target(model: Target, folder: Path) -> None:
     save_weights(model, folder / "model.safetensors")
 
 
+def save_moe(model: Target, folder: Path) -> None:
+    """A target with experts. Servers do not tie this architecture's head, so the file has it twice."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", moe_hf_config(model.cfg))
+    head = {"lm_head.weight": model.model.embed_tokens.weight}
+    save_weights(model, folder / "model.safetensors", head)
+
+
 def save_drafter(model: Drafter, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", draft_hf_config(model.cfg))
     save_weights(model, folder / "model.safetensors")
 
 
-def save_weights(model: torch.nn.Module, path: Path) -> None:
-    tensors = {name: p.detach().bfloat16().contiguous().cpu() for name, p in model.state_dict().items()}
+def save_weights(
+    model: torch.nn.Module, path: Path, extra: Mapping[str, torch.Tensor] = MappingProxyType({})
+) -> None:
+    named = {**model.state_dict(), **extra}
+    tensors = {name: p.detach().bfloat16().contiguous().cpu().clone() for name, p in named.items()}
     save_file(tensors, path, metadata={"format": "pt"})
 
 

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from training.batches import Corpus, crop, pad_prompts, random_prompt, training_rows
 from training.modeling import Target
+from training.tokenizer import END_OF_TEXT
 
 BUCKET = 128
+PREFILL_TOKENS = 65_536
 
 
 class Decoder:
@@ -75,6 +78,18 @@ class Decoder:
             self.graphs[size] = graph
         return self.graphs[size]
 
+    def _prefill(self, prompts: Tensor) -> None:
+        """Fill the cache with the keys and values of prompts [rows, P], some rows at a time."""
+        size = prompts.shape[1]
+        body, cos, sin = self.model.model, self.cos[:size], self.sin[:size]
+        for part in torch.arange(len(prompts), device=self.device).split(max(1, PREFILL_TOKENS // size)):
+            x = body.embed_tokens(prompts[part])
+            for layer, (keys, values) in zip(body.layers, self.cache, strict=True):
+                q, k, v = layer.self_attn.qkv(layer.input_layernorm(x), cos, sin)
+                keys[part, :, :size], values[part, :, :size] = k, v
+                attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+                x = layer.finish(x, attended)
+
     @torch.no_grad()
     def run(
         self,
@@ -84,13 +99,17 @@ class Decoder:
         total: int,
         deadline: float = float("inf"),
     ) -> tuple[Tensor, int]:
-        """prompts [rows, P], lengths [rows], temperature [rows, total]. Returns ids [rows, total] and how many
-        positions were filled before `deadline` (perf_counter seconds)."""
+        """prompts [rows, P], lengths [rows], temperature [rows, total]. Prompts of one length are read in one
+        pass, others in step with the decoding. Returns ids [rows, total] and how many positions were filled
+        before `deadline` (perf_counter seconds)."""
+        first = prompts.shape[1] - 1 if bool((lengths == prompts.shape[1]).all()) else 0
+        if first:
+            self._prefill(prompts)
         self.ids.zero_()
         self.ids[:, : prompts.shape[1]] = prompts
         self.prompt_lengths.copy_(lengths)
         self.temperature[:, :total] = temperature
-        for position in range(total - 1):
+        for position in range(first, total - 1):
             if position % 64 == 0:
                 if self.device.type == "cuda":
                     torch.cuda.synchronize()
@@ -107,11 +126,11 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
-    """ids [N, S]; `start` [N] is where the prompt ends; `greedy` [N, S] marks tokens chosen as the argmax."""
+    """ids [N, S]; row n's text is ids[n, :end[n]], and its first start[n] tokens are the prompt."""
 
     ids: Tensor
     start: Tensor
-    greedy: Tensor
+    end: Tensor
 
 
 def temperatures(rows: int, total: int, rng: np.random.Generator) -> np.ndarray:
@@ -190,23 +209,21 @@ def generate(
         )
         if filled < total:
             break
-        kept.append(
-            GeneratedText(
-                out.short(), torch.from_numpy(lengths).to(device), torch.from_numpy(heat == 0).to(device)
-            )
-        )
-    if not kept:
-        return None
-    return GeneratedText(
-        *(torch.cat([getattr(k, name) for k in kept]) for name in ("ids", "start", "greedy"))
-    )
+        start = torch.from_numpy(lengths).to(device)
+        kept.append(GeneratedText(out.short(), start, torch.full_like(start, total)))
+    return joined(kept) if kept else None
+
+
+def joined(parts: list[GeneratedText], width: int | None = None) -> GeneratedText:
+    """All rows of `parts` (same device), padded on the right to `width` or to the longest part."""
+    width = width or max(part.ids.shape[1] for part in parts)
+    ids = torch.cat([F.pad(part.ids, (0, width - part.ids.shape[1]), value=END_OF_TEXT) for part in parts])
+    return GeneratedText(ids, torch.cat([p.start for p in parts]), torch.cat([p.end for p in parts]))
 
 
 def corpus_text(corpus: Corpus, rows: int, length: int, device: torch.device) -> GeneratedText:
     """Long rows of the training text itself in place of generated text: writing thousands of positions one by
     one takes too long, and the target knows its conversations by heart, so they are what it would write."""
     ids = torch.from_numpy(training_rows(corpus, rows, length, np.random.default_rng(43)).astype(np.int16))
-    start = torch.full((rows,), length // 8)
-    return GeneratedText(
-        ids.to(device), start.to(device), torch.ones(ids.shape, dtype=torch.bool, device=device)
-    )
+    start = torch.full((rows,), length // 8, device=device)
+    return GeneratedText(ids.to(device), start, torch.full_like(start, length))

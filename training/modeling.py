@@ -7,7 +7,7 @@ Shapes in comments: B rows, S positions, H hidden, A anchors a row, K block size
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,8 @@ class ModelConfig:
     rope_theta: float = 1_000_000.0
     rms_norm_eps: float = 1e-6
     dropout: float = 0.0
+    experts: int = 0
+    experts_per_token: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,32 @@ class MLP(nn.Module):
         return self.down_proj(F.silu(gate) * up)
 
 
+class Experts(nn.Module):
+    """A mixture of MLPs of size `intermediate_size`: softmax over all experts, the best `experts_per_token` of
+    them weighed by their renormalised probabilities. All are computed and the others weighed by 0."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.chosen = cfg.experts_per_token
+        self.gate = nn.Linear(cfg.hidden_size, cfg.experts, bias=False)
+        self.experts = nn.ModuleList(MLP(cfg) for _ in range(cfg.experts))
+        self.imbalance: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        chances = self.gate(x).float().softmax(-1)
+        top = chances.topk(self.chosen, dim=-1)
+        weights = torch.zeros_like(chances).scatter(-1, top.indices, top.values)
+        if self.training:
+            used = (weights > 0).float().flatten(0, -2).mean(0) / self.chosen
+            self.imbalance = len(self.experts) * (used * chances.flatten(0, -2).mean(0)).sum()
+        weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
+        gate = F.linear(x, torch.cat([e.gate_proj.weight for e in self.experts]))  # type: ignore[union-attr]
+        up = F.linear(x, torch.cat([e.up_proj.weight for e in self.experts]))  # type: ignore[union-attr]
+        inner = (F.silu(gate) * up).unflatten(-1, (len(self.experts), -1)) * weights[..., None]
+        down = torch.cat([e.down_proj.weight for e in self.experts], dim=1)  # type: ignore[union-attr]
+        return F.linear(inner.flatten(-2), down)
+
+
 class Layer(nn.Module):
     """One pre-norm decoder layer; the same parameters serve target and drafter."""
 
@@ -122,7 +150,7 @@ class Layer(nn.Module):
         self.input_layernorm = RMSNorm(cfg.hidden_size, cfg.rms_norm_eps)
         self.self_attn = Attention(cfg)
         self.post_attention_layernorm = RMSNorm(cfg.hidden_size, cfg.rms_norm_eps)
-        self.mlp = MLP(cfg)
+        self.mlp = Experts(cfg) if cfg.experts else MLP(cfg)
         self.dropout = cfg.dropout
 
     def _drop(self, x: Tensor) -> Tensor:
@@ -202,6 +230,12 @@ class Target(nn.Module):
                 features.append(x)
         return self.model.norm(x), torch.cat(features, dim=-1) if features else None
 
+    def imbalance(self) -> Tensor | None:
+        """Mean over the layers of experts x sum(share of the tokens x mean probability) of the last training
+        pass: 1 when all experts are used alike. None without experts."""
+        terms = [layer.mlp.imbalance for layer in self.model.layers if isinstance(layer.mlp, Experts)]
+        return torch.stack(terms).mean() if terms else None
+
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.model.embed_tokens.weight)
 
@@ -262,6 +296,23 @@ def block_mask(anchors: Tensor, size: int, block: int, window: Tensor) -> Tensor
     return torch.cat([visible, own], dim=2)[:, None]
 
 
+def deepened(drafter: Drafter, order: tuple[int, ...]) -> Drafter:
+    """A drafter with the layers `order` of another one. A layer that appears again begins as a copy that adds
+    nothing to the residual stream, so that the deeper drafter begins with the same answers."""
+    model = replace(drafter.cfg.model, num_hidden_layers=len(order))
+    deeper = Drafter(replace(drafter.cfg, model=model)).to(drafter.fc.weight.device)
+    with torch.no_grad():
+        for name in ("fc", "hidden_norm", "norm"):
+            getattr(deeper, name).load_state_dict(getattr(drafter, name).state_dict())
+        for place, source in enumerate(order):
+            layer = deeper.layers[place]
+            layer.load_state_dict(drafter.layers[source].state_dict())
+            if source in order[:place]:
+                layer.self_attn.o_proj.weight.zero_()  # type: ignore[union-attr, operator]
+                layer.mlp.down_proj.weight.zero_()  # type: ignore[union-attr, operator]
+    return deeper
+
+
 def initialise(module: nn.Module, layers: int) -> None:
     """Normal(0, 0.02); projections back into the residual stream are scaled down by depth."""
     for name, parameter in module.named_parameters():
@@ -309,6 +360,23 @@ def target_hf_config(cfg: ModelConfig) -> dict[str, Any]:
         "use_cache": True,
         "use_sliding_window": False,
         "vocab_size": cfg.vocab_size,
+    }
+
+
+def moe_hf_config(cfg: ModelConfig) -> dict[str, Any]:
+    """config.json of a target with experts."""
+    return target_hf_config(cfg) | {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": cfg.intermediate_size,
+        "norm_topk_prob": True,
+        "num_experts": cfg.experts,
+        "num_experts_per_tok": cfg.experts_per_token,
+        "output_router_logits": False,
+        "router_aux_loss_coef": 0.001,
+        "tie_word_embeddings": False,
     }
 
 

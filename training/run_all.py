@@ -18,12 +18,13 @@ import torch
 from training.batches import load_corpus
 from training.evaluate import evaluate
 from training.export import load_drafter, load_target, save_drafter, save_target
-from training.generate import GeneratedText, corpus_text, generate
+from training.generate import GeneratedText, generate
 from training.modeling import DraftConfig, Drafter, ModelConfig, Target, round_to_bf16
-from training.train_drafter import DraftPlan, train_drafters
+from training.train_drafter import DraftPlan, Source, train_drafters
 from training.train_target import Phase, TargetPlan, train_target
 
 STARTED = time.perf_counter()
+LONG_SHARE = 0.08  # of the drafter's steps
 
 
 def log(*parts: object) -> None:
@@ -42,26 +43,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path(".carry"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--target", type=Path, help="take this target folder instead of training one")
-    parser.add_argument("--drafter", type=Path, help="continue this drafter folder instead of new drafters")
     parser.add_argument("--target-seconds", type=float, default=170)
     parser.add_argument("--target-steps", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--generate-seconds", type=float, default=60)
     parser.add_argument("--generate-rounds", type=int, default=5)
     parser.add_argument("--long-seconds", type=float, default=16)
-    parser.add_argument(
-        "--long-corpus",
-        type=int,
-        default=0,
-        metavar="LENGTH",
-        help="long rows for the drafter come from the corpus and have this length, none is generated",
-    )
-    parser.add_argument(
-        "--long-share", type=float, default=0.08, help="part of the drafter's steps on long rows"
-    )
-    parser.add_argument(
-        "--drafter-rate", type=float, default=0.02, help="peak rate for the drafter's matrices"
-    )
     parser.add_argument("--drafter-seconds", type=float, default=240)
     parser.add_argument("--drafter-steps", type=int, default=20000)
     parser.add_argument("--drafter-layers", type=int, nargs="+", default=[3])
@@ -90,9 +77,6 @@ def main() -> None:
     drafting = DraftPlan(
         seconds=args.drafter_seconds,
         steps=args.drafter_steps,
-        long_share=args.long_share,
-        matrix_lr=args.drafter_rate,
-        other_lr=args.drafter_rate * 0.15,
     )
     sizes = {"rows": 4096, "total": 896, "longest": 256}
     long_sizes = {"rows": 512, "total": 2304, "longest": 1800, "shortest": 900}
@@ -112,7 +96,6 @@ def main() -> None:
             long_rows=2,
             phases=(Phase(4, 256, 0.5), Phase(2, 384, 0.9), Phase(1, 4200, 1.0)),
         )
-        drafting = replace(drafting, rows=2, anchors=4)
         sizes = {"rows": 4, "total": 160, "longest": 48}
         long_sizes = {"rows": 2, "total": 400, "longest": 300, "shortest": 200}
 
@@ -136,30 +119,22 @@ def main() -> None:
         return made
 
     short = text(sizes, args.generate_seconds, args.generate_rounds, 41)
-    if args.long_corpus:
-        long: GeneratedText | None = corpus_text(
-            corpus, 8 if args.tiny else 800, args.long_corpus, target.cos.device
-        )
-    else:
-        long = text(long_sizes, args.long_seconds, 1, 42)
+    long = text(long_sizes, args.long_seconds, 1, 42)
     if short is None:
         log("too little time to generate text: stopping")
         sys.exit(1)
 
     ids = tuple(i for i in DraftConfig().target_layer_ids if i < target.cfg.num_hidden_layers - 1) or (0, 1)
-    if args.drafter:
-        drafters = {f"d{(d := load_drafter(args.drafter)).cfg.model.num_hidden_layers}": d.to(device)}
-    else:
-        drafters = {
-            f"d{n}": Drafter(
-                DraftConfig(
-                    replace(target.cfg, num_hidden_layers=n, dropout=0.0),
-                    num_target_layers=target.cfg.num_hidden_layers,
-                    target_layer_ids=ids,
-                )
-            ).to(device)
-            for n in args.drafter_layers
-        }
+    drafters = {
+        f"d{n}": Drafter(
+            DraftConfig(
+                replace(target.cfg, num_hidden_layers=n, dropout=0.0),
+                num_target_layers=target.cfg.num_hidden_layers,
+                target_layer_ids=ids,
+            )
+        ).to(device)
+        for n in args.drafter_layers
+    }
     if device == "cuda":
         if args.target:
             compile_layers(target.model)
@@ -171,7 +146,12 @@ def main() -> None:
         for name, drafter in drafters.items():
             save_drafter(drafter, args.out / name)
 
-    results["drafter"] = train_drafters(target, drafters, short, long, drafting, log, save_drafters)
+    rows, anchors = (2, 4) if args.tiny else (48, 128)
+    sources = [Source(short, rows, anchors, 1 - LONG_SHARE)]
+    if long is not None:
+        long_rows = max(1, rows * short.ids.shape[1] // long.ids.shape[1])
+        sources.append(Source(long, long_rows, anchors * 2, LONG_SHARE))
+    results["drafter"] = train_drafters(target, drafters, sources, drafting, log, save_drafters)
     for drafter in drafters.values():
         round_to_bf16(drafter)
     save_drafters()

@@ -41,6 +41,7 @@ class TargetPlan:
     phases: tuple[Phase, ...] = (Phase(64, 1024, 0.75), Phase(32, 2048, 0.88), Phase(8, 9216, 1.0))
     long_rows: int = 800
     chat_rows: int = 6000
+    balance: float = 0.01
 
 
 def token_loss(hidden: Tensor, weight: Tensor, wanted: Tensor) -> Tensor:
@@ -104,7 +105,8 @@ def train_target(
         with torch.autocast(device, dtype=torch.bfloat16):
             hidden, _ = model(batch[:, :-1].contiguous())
             loss = loss_of(hidden.flatten(0, 1), model.model.embed_tokens.weight, batch[:, 1:].flatten())
-        loss.backward()
+        imbalance = model.imbalance()
+        (loss if imbalance is None else loss + plan.balance * imbalance).backward()
         return loss.detach()
 
     model.train()
