@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from pytest_ddtree.ab import AbOutcome
     from pytest_ddtree.client.client import AsyncClient
     from pytest_ddtree.client.sync import Client
+    from pytest_ddtree.coding.counters import Counter
     from pytest_ddtree.coding.pairs import Pair
     from pytest_ddtree.coding.problems import Problem
+    from pytest_ddtree.coding.sampled import SampledComparison, SampledPair
     from pytest_ddtree.coding.stats import Comparison
     from pytest_ddtree.dialects.effective import Mismatch
     from pytest_ddtree.exactness.contract.catalogue import Clause
@@ -224,24 +226,53 @@ def ddtree_problem(request: pytest.FixtureRequest) -> Problem:
 
 
 @pytest.fixture
-def ddtree_solve(ddtree_server: Server, ddtree_run: Run) -> Callable[[Problem], Pair]:
+def ddtree_solve(ddtree_server: Server, ddtree_run: Run) -> Callable[[Problem], Pair | SampledPair]:
     """The pair of answers to a problem, the baseline's and that of the test's server, graded and judged.
 
-    All problems of the selected tests are asked at once, the first time.
+    All problems of the selected tests are asked at once, the first time. With a temperature, a pair of samples.
     """
-    return lambda problem: ddtree_run.pair(ddtree_server.config, problem)
+    return lambda problem: ddtree_run.coding.pair(ddtree_server.config, problem)
 
 
 @pytest.fixture
-def ddtree_coding_comparison(ddtree_run: Run, pytestconfig: pytest.Config) -> Callable[[Config], Comparison]:
-    """The paired comparison of a config with the baseline, over the problems of the selected tests (over all if none is)."""
+def ddtree_coding_problems(ddtree_run: Run, pytestconfig: pytest.Config) -> tuple[Problem, ...]:
+    """The problems of the selected tests; all of them where no selected test solves one."""
     from pytest_ddtree.session import problems_of
 
-    problems = ddtree_run.plan.problems or problems_of(pytestconfig)
-    return lambda config: ddtree_run.coding_comparison(config, problems)
+    return ddtree_run.plan.problems or problems_of(pytestconfig)
+
+
+@pytest.fixture
+def ddtree_coding_comparison(
+    ddtree_run: Run, ddtree_coding_problems: tuple[Problem, ...]
+) -> Callable[[Config], Comparison | SampledComparison]:
+    """The paired comparison of a config with the baseline, over all problems of the selection."""
+    return lambda config: ddtree_run.coding.comparison(config, ddtree_coding_problems)
+
+
+@pytest.fixture
+def ddtree_coding_counters(
+    ddtree_run: Run, ddtree_coding_problems: tuple[Problem, ...]
+) -> Callable[[Config], Sequence[Counter]]:
+    """Truncated answers, missing code and time-outs of a config, compared with the baseline problem by problem."""
+    return lambda config: ddtree_run.coding.counters(config, ddtree_coding_problems)
+
+
+@pytest.fixture
+def ddtree_coding_verdict(ddtree_run: Run) -> Callable[[Config], Verdict | str]:
+    """The verdict on all answers of a config as one, at level full; a text says why there is none."""
+    return ddtree_run.coding.verdict
+
+
+@pytest.fixture
+def ddtree_chat_prompt_tokens(ddtree_run: Run) -> Callable[[Config, Problem], tuple[int, int] | str]:
+    """Prompt tokens of a problem as rendered here and as the chat endpoint counts them; a text says why not."""
+    return ddtree_run.coding.chat_prompt_tokens
 
 
 @pytest.fixture(scope="session")
 def ddtree_tolerated(ddtree_settings: Settings) -> frozenset[str]:
     """The judgements on a pair of answers that pass: `--ddtree-strict` takes losses to rounding out."""
-    return frozenset({"fine"} if ddtree_settings.strict else {"fine", "rounding"})
+    from pytest_ddtree.coding.pairs import TOLERATED
+
+    return frozenset({"fine"}) if ddtree_settings.strict else frozenset({"fine"}) | TOLERATED

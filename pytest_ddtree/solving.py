@@ -3,115 +3,124 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.coding import extract
-from pytest_ddtree.coding.checking import grade
+from pytest_ddtree.coding.checking import ProblemFaultError, grade
 from pytest_ddtree.coding.expected import with_expected
-from pytest_ddtree.coding.pairs import CodingSummary, Pair, Solved, summarise
+from pytest_ddtree.coding.pairs import Pair, Solved
 from pytest_ddtree.coding.problems import Problem
+from pytest_ddtree.coding.sampled import SampledPair
+from pytest_ddtree.coding.samples import Sample, write_samples
 from pytest_ddtree.coding.sandbox import Limits, Sandbox
-from pytest_ddtree.coding.stats import Gate
 from pytest_ddtree.errors import Infrastructure
-from pytest_ddtree.exactness.baseline import record_baseline
-from pytest_ddtree.exactness.levels import AnswerFailed, collect, first_divergence, teacher_force
-from pytest_ddtree.exactness.prompts import BaselineAnswers, Prompt
-from pytest_ddtree.exactness.rule import judge
-from pytest_ddtree.exactness.verdict import Level, Verdict
+from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import BASELINE, Config
-
-if TYPE_CHECKING:
-    from pytest_ddtree.run import Run
 
 
 class Answers(Protocol):
-    """What the eval needs of a session."""
+    """What the eval needs of a session; docs are with `answering.CodingAnswers`."""
 
-    def chat_ids(self, question: str) -> tuple[int, ...]:
-        """The token ids of a chat prompt, thinking as configured."""
-        ...
+    def opens_thinking(self, problem: Problem) -> bool: ...
 
-    def opens_thinking(self, question: str) -> bool:
-        """Whether that prompt ends inside a thinking section."""
-        ...
+    def can_ask(self, config: Config) -> bool: ...
 
-    def answer(self, config: Config, prompts: Sequence[Prompt]) -> dict[str, Record]:
-        """Greedy answers of a config: tag -> record."""
-        ...
+    def first(self, config: Config, problems: Sequence[Problem]) -> dict[str, Record]: ...
 
-    def judge_answers(
-        self, config: Config, prompts: Sequence[Prompt], records: dict[str, Record]
-    ) -> dict[str, Verdict]:
-        """The verdict on each answer: tag -> verdict."""
-        ...
+    def again(self, config: Config, problems: Sequence[Problem], number: int) -> dict[str, Record]: ...
 
-
-class NotSolved(Infrastructure):
-    """A problem has no usable pair of answers; the text says why."""
+    def judge(
+        self, config: Config, problems: Sequence[Problem], records: dict[str, Record], *, first: bool
+    ) -> dict[str, Verdict] | None: ...
 
 
 class Solver:
-    """Answers and grades problems; each config is asked once for all problems of the selection."""
+    """Answers and grades problems; each config is asked once for all problems of the selection.
+
+    A problem that cannot be judged itself (`ProblemFaultError`) is an error of its own test and costs no other one.
+    """
 
     def __init__(
         self,
-        session: Answers,
+        answers: Answers,
         *,
         sandbox: str,
-        gate: Gate,
+        samples: int = 0,
+        reruns: int = 0,
+        alpha: float = 0.05,
+        write_to: Path | None = None,
         progress: Callable[[str], None],
-        on_summary: Callable[[CodingSummary], None] = lambda summary: None,
     ) -> None:
-        self._session = session
+        """`samples` 0: one greedy answer each; else so many sampled ones. `alpha` is the level over all problems of their tests."""
+        self._answers = answers
         self._mode = sandbox
-        self._gate = gate
+        self._samples = samples
+        self._reruns = reruns
+        self._alpha = alpha
+        self._write_to = write_to
         self._progress = progress
-        self._on_summary = on_summary
         self._sandbox: Sandbox | None = None
-        self._prompts: dict[str, Prompt] = {}
-        self._solved: dict[Config, dict[str, Solved]] = {}
-        self._pairs: dict[Config, dict[str, Pair] | Infrastructure] = {}
+        self._solved: dict[Config, dict[str, tuple[Solved, ...]]] = {}
+        self._complete: dict[str, Problem] = {}
+        self.faults: dict[str, ProblemFaultError] = {}
+        """Problems that cannot be judged: task id -> why."""
 
-    def solve(self, config: Config, problems: Sequence[Problem]) -> dict[str, Solved]:
+    def solve(self, config: Config, problems: Sequence[Problem]) -> dict[str, tuple[Solved, ...]]:
         """The graded answers of a config to all of these problems, made once.
 
         Raises:
             Infrastructure: no answer, or no sandbox to run one in.
         """
         known = self._solved.setdefault(config, {})
-        missing = [problem for problem in problems if problem.task_id not in known]
+        missing = [
+            problem
+            for problem in problems
+            if problem.task_id not in known and problem.task_id not in self.faults
+        ]
         if missing:
-            box = self._open()
-            prompts = [self._prompt(problem) for problem in missing]
-            self._progress(f"{config.id}: {len(missing)} coding problems")
-            records = self._session.answer(config, prompts)
+            self._open()
+            times = f" x {self._samples} samples" if self._samples else ""
+            self._progress(f"{config.id}: {len(missing)} coding problems{times}")
+            rounds = (
+                [self._answers.again(config, missing, number) for number in range(self._samples)]
+                if self._samples
+                else [self._answers.first(config, missing)]
+            )
+            graded = [self._grade(missing, records) for records in rounds]
             for problem in missing:
-                known[problem.task_id] = solved(
-                    with_expected(problem, box),
-                    records[problem.task_id],
-                    box,
-                    thinking_open=self._session.opens_thinking(problem.question),
-                )
+                if problem.task_id not in self.faults:
+                    known[problem.task_id] = tuple(answers[problem.task_id] for answers in graded)
+            self._write(config, known)
         return known
 
     def pairs(self, config: Config, problems: Sequence[Problem]) -> dict[str, Pair]:
-        """Each problem's pair of answers, made once for the whole selection. Raises Infrastructure."""
-        known = self._pairs.get(config)
-        if known is None:
-            try:
-                known = self._make_pairs(config, problems)
-            except Infrastructure as error:
-                known = error
-            self._pairs[config] = known
-        if isinstance(known, Infrastructure):
-            raise known
-        return known
+        """Each problem's pair of greedy answers, judged, flips asked again. Raises Infrastructure."""
+        base = self.solve(BASELINE, problems)
+        other = self.solve(config, problems)
+        sound = [problem for problem in problems if problem.task_id not in self.faults]
+        records = {problem.task_id: other[problem.task_id][0].record for problem in sound}
+        verdicts = self._answers.judge(config, sound, records, first=True)
+        pairs = {
+            problem.task_id: Pair(
+                baseline=base[problem.task_id][0],
+                other=other[problem.task_id][0],
+                verdict=None if verdicts is None else verdicts[problem.task_id],
+            )
+            for problem in sound
+        }
+        return self._flips_again(config, sound, pairs)
 
-    def summary(self, config: Config, problems: Sequence[Problem]) -> CodingSummary:
-        """The counts over the selection. Raises Infrastructure."""
-        return summarise(config.id, list(self.pairs(config, problems).values()), self._gate)
+    def sampled_pairs(self, config: Config, problems: Sequence[Problem]) -> dict[str, SampledPair]:
+        """Each problem's samples on both servers. Raises Infrastructure."""
+        base = self.solve(BASELINE, problems)
+        other = self.solve(config, problems)
+        sound = [problem.task_id for problem in problems if problem.task_id not in self.faults]
+        alpha = self._alpha / max(1, len(sound))
+        return {name: SampledPair(baseline=base[name], other=other[name], alpha=alpha) for name in sound}
 
     def close(self) -> None:
         """End the sandbox."""
@@ -119,31 +128,65 @@ class Solver:
             self._sandbox.close()
             self._sandbox = None
 
-    def _make_pairs(self, config: Config, problems: Sequence[Problem]) -> dict[str, Pair]:
-        base = self.solve(BASELINE, problems)
-        other = self.solve(config, problems)
-        prompts = [self._prompt(problem) for problem in problems]
-        records = {problem.task_id: other[problem.task_id].record for problem in problems}
-        verdicts = self._session.judge_answers(config, prompts, records)
-        pairs = {
-            problem.task_id: Pair(
-                baseline=base[problem.task_id],
-                other=other[problem.task_id],
-                verdict=verdicts[problem.task_id],
-            )
-            for problem in problems
-        }
-        summary = summarise(config.id, list(pairs.values()), self._gate)
+    def _flips_again(
+        self, config: Config, problems: Sequence[Problem], pairs: dict[str, Pair]
+    ) -> dict[str, Pair]:
+        """Ask flipped problems again, losses and gains alike, on the servers that are up; a corrupt answer counts whenever it comes."""
+        flipped = [problem for problem in problems if pairs[problem.task_id].flipped]
+        if not flipped or not self._reruns:
+            return pairs
         self._progress(
-            f"{config.id}: {summary.passed} of {summary.problems} solved, baseline {summary.baseline_passed}"
+            f"{config.id}: {len(flipped)} of {len(problems)} problems flipped, asked {self._reruns} more times"
         )
-        self._on_summary(summary)
+        for number in range(1, self._reruns + 1):
+            if self._answers.can_ask(BASELINE):
+                base = self._grade(flipped, self._answers.again(BASELINE, flipped, number))
+                for name, solved in base.items():
+                    pair = pairs[name]
+                    pairs[name] = replace(pair, baseline_again=(*pair.baseline_again, solved))
+            records = self._answers.again(config, flipped, number)
+            verdicts = self._answers.judge(config, flipped, records, first=False)
+            for name, solved in self._grade(flipped, records).items():
+                pair = pairs[name]
+                pair = replace(pair, other_again=(*pair.other_again, solved))
+                if verdicts is not None and verdicts[name].kind == "corrupt":
+                    pair = replace(pair, other=solved, verdict=verdicts[name])
+                pairs[name] = pair
         return pairs
 
-    def _prompt(self, problem: Problem) -> Prompt:
-        if problem.task_id not in self._prompts:
-            self._prompts[problem.task_id] = Prompt(problem.task_id, self._session.chat_ids(problem.question))
-        return self._prompts[problem.task_id]
+    def _grade(self, problems: Sequence[Problem], records: dict[str, Record]) -> dict[str, Solved]:
+        """Extract and run each answer, as many at a time as the sandbox has workers."""
+        box = self._open()
+
+        def one(problem: Problem) -> Solved | ProblemFaultError:
+            try:
+                if problem.task_id not in self._complete:
+                    self._complete[problem.task_id] = with_expected(problem, box)
+                whole = self._complete[problem.task_id]
+                thinking_open = self._answers.opens_thinking(problem)
+                return solved(whole, records[problem.task_id], box, thinking_open=thinking_open)
+            except ProblemFaultError as error:
+                return error
+
+        graded: dict[str, Solved] = {}
+        with ThreadPoolExecutor(box.workers) as pool:
+            for problem, found in zip(problems, pool.map(one, problems), strict=True):
+                if isinstance(found, ProblemFaultError):
+                    self.faults[problem.task_id] = found
+                else:
+                    graded[problem.task_id] = found
+        return graded
+
+    def _write(self, config: Config, known: dict[str, tuple[Solved, ...]]) -> None:
+        """The extracted answers so far in EvalPlus' format, one file a config."""
+        if self._write_to is None:
+            return
+        path = self._write_to / f"{config.id}.jsonl"
+        try:
+            self._write_to.mkdir(parents=True, exist_ok=True)
+            write_samples(path, [Sample(name, one.extraction.code) for name in known for one in known[name]])
+        except OSError as error:
+            raise Infrastructure(f"the samples cannot be written to {path}: {error}") from error
 
     def _open(self) -> Sandbox:
         if self._sandbox is None:
@@ -163,64 +206,7 @@ def solved(problem: Problem, record: Record, sandbox: Sandbox, *, thinking_open:
         stdin=problem.stdin,
         finish_reason=str(reason.get("type")) if reason.get("type") else None,
         reasoning=record.reasoning,
-        thinking_open=thinking_open,
+        thinking_open=thinking_open and record.reasoning is None,
     )
     outcome = grade(problem, extraction, sandbox)
     return Solved(problem=problem.task_id, record=record, extraction=extraction, outcome=outcome)
-
-
-class CodingAnswers:
-    """The session's side of the eval: prompts, answers, and the verdict on each answer."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._recorded: BaselineAnswers | None = None
-
-    def chat_ids(self, question: str) -> tuple[int, ...]:
-        """The token ids of a chat prompt with this question, thinking as the options say."""
-        return self._run.maker("code").chat_ids(question)
-
-    def opens_thinking(self, question: str) -> bool:
-        """Whether the chat prompt of this question ends inside a thinking section."""
-        return self._run.maker("code").opens_thinking(question)
-
-    def answer(self, config: Config, prompts: Sequence[Prompt]) -> dict[str, Record]:
-        """Greedy answers of a config; the baseline's are kept with their logprobs."""
-        run = self._run
-        client = run.async_client(run.get(config))
-        output, concurrency = run.settings.coding_output, run.settings.coding_concurrency
-        if config != BASELINE:
-            try:
-                return run.await_(collect(client, prompts, output=output, concurrency=concurrency))
-            except AnswerFailed as error:
-                raise run.fault(config, error.record) or error from None
-        self._recorded = run.await_(record_baseline(client, prompts, output=output, concurrency=concurrency))
-        return dict(self._recorded.records)
-
-    def judge_answers(
-        self, config: Config, prompts: Sequence[Prompt], records: dict[str, Record]
-    ) -> dict[str, Verdict]:
-        """The verdict on each answer, judged alone; false alarms are bounded over all of them together.
-
-        Raises:
-            NotSolved: the baseline was not asked for its own answers.
-        """
-        run = self._run
-        if self._recorded is None:
-            raise NotSolved(f"{config.id}: the baseline was not asked for its answers to the coding problems")
-        floor, rule = run.verifier.floor_and_rule()
-        level: Level = "first-divergence"
-        if run.is_up(BASELINE):
-            level = "full"
-            scoring = teacher_force(
-                run.async_client(run.get(BASELINE)),
-                prompts,
-                records,
-                baseline=self._recorded,
-                concurrency=run.settings.coding_concurrency,
-            )
-            judged = run.await_(scoring)
-        else:
-            judged = first_divergence(prompts, records, self._recorded)
-        rule = replace(rule, alpha=rule.alpha / max(1, len(prompts)))
-        return {one.tag: judge([one], floor, rule, config=config.id, level=level) for one in judged}

@@ -135,12 +135,12 @@ def _coding(report: Report) -> str:
     rows = [
         (
             one.config,
-            f"{one.passed}/{one.problems}",
-            f"{one.baseline_passed}/{one.problems}",
+            f"{one.passed}/{one.answers}",
+            f"{one.baseline_passed}/{one.answers}",
             str(one.identical),
             str(one.lost_to_rounding),
             str(one.corrupt),
-            one.comparison,
+            "; ".join([one.comparison, *one.notes]),
         )
         for one in report.results.coding.values()
     ]

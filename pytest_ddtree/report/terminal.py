@@ -143,8 +143,8 @@ def _coding(results: Results) -> list[str]:
     rows = [
         [
             one.config,
-            f"{one.passed}/{one.problems}",
-            f"{one.baseline_passed}/{one.problems}",
+            f"{one.passed}/{one.answers}",
+            f"{one.baseline_passed}/{one.answers}",
             str(one.identical),
             str(one.lost_to_rounding),
             str(one.corrupt),
@@ -156,6 +156,7 @@ def _coding(results: Results) -> list[str]:
         states = ", ".join(f"{state} {base}/{here}" for state, base, here in one.states)
         text.append(f"{one.config}: {one.comparison}")
         text.append(f"{one.config}: outcomes (baseline/here): {states}")
+        text.extend(f"{one.config}: {note}" for note in one.notes)
     return text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_ddtree.coding.pairs import CodingSummary
+from pytest_ddtree.coding.summary import CodingSummary
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.statistics import Interval, log_mean, ratio

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ddtree.client.records import TokenScore
-from pytest_ddtree.coding.pairs import CodingSummary
+from pytest_ddtree.coding.summary import summary_from_json
 from pytest_ddtree.exactness.judged import WorstToken
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
@@ -193,7 +193,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
             seen.add(name)
             run.rounds.append(one)
     elif kind == "coding":
-        summary = coding_from_json(record["coding"])
+        summary = summary_from_json(record["coding"])
         results.coding[summary.config] = summary
     elif kind == "gate":
         results.gates.append({**record["gate"], "text": str(record["gate"]["text"])})
@@ -250,10 +250,3 @@ def _worst(value: Mapping[str, Any]) -> WorstToken:
         top=top,
     )
     return WorstToken(tag=str(value["tag"]), position=int(value["position"]), score=score)
-
-
-def coding_from_json(value: Mapping[str, Any]) -> CodingSummary:
-    """The inverse of `CodingSummary.as_json`. Raises KeyError for a value that is none."""
-    fields = {name: value[name] for name in CodingSummary.__dataclass_fields__}
-    fields["states"] = tuple((str(state), int(base), int(here)) for state, base, here in fields["states"])
-    return CodingSummary(**fields)

@@ -7,13 +7,12 @@ import pytest
 from made import KEY, a_round
 
 from pytest_ddtree.client.records import TokenScore
-from pytest_ddtree.coding.pairs import CodingSummary
+from pytest_ddtree.coding.summary import CodingSummary, summary_from_json
 from pytest_ddtree.exactness.judged import WorstToken
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.runs import (
     NoSuchRun,
-    coding_from_json,
     find_runs,
     pick_run,
     read_run,
@@ -47,7 +46,7 @@ def test_a_verdict_and_a_coding_summary_come_back_as_they_were() -> None:
         config="x", problems=3, baseline_passed=2, passed=1, identical=1, lost_to_rounding=1, corrupt=0,
         states=(("passed", 2, 1),), comparison="text",
     )  # fmt: skip
-    assert coding_from_json(orjson.loads(orjson.dumps(summary.as_json()))) == summary
+    assert summary_from_json(orjson.loads(orjson.dumps(summary.as_json()))) == summary
 
 
 def test_the_figures_of_a_run_come_back(tmp_path: Path) -> None:

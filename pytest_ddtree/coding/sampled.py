@@ -1,0 +1,160 @@
+"""Several sampled answers a problem: pass@k with intervals, and the paired test between two servers. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from scipy import special
+
+from pytest_ddtree.coding.pairs import Judgement, Solved
+from pytest_ddtree.coding.stats import Gate, Interval, mean_pass_at_k, paired_mean_loss, sign_flip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledPair:
+    """The samples of the baseline and of a config for one problem, as many of each. `alpha` is the level of this one problem."""
+
+    baseline: tuple[Solved, ...]
+    other: tuple[Solved, ...]
+    alpha: float
+
+    def __post_init__(self) -> None:
+        if not self.baseline or len(self.baseline) != len(self.other):
+            raise ValueError(
+                f"no pair of samples: {len(self.baseline)} of the baseline, {len(self.other)} here"
+            )
+
+    @property
+    def problem(self) -> str:
+        return self.other[0].problem
+
+    @property
+    def k(self) -> int:
+        return len(self.other)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Samples that pass: the baseline's, this config's."""
+        return sum(one.passed for one in self.baseline), sum(one.passed for one in self.other)
+
+    @property
+    def p(self) -> float:
+        """One-sided p of Fisher's exact test that fewer samples pass here; a single problem shows only much."""
+        base, other = self.counts
+        total, n = base + other, self.k
+        return sum(
+            math.comb(n, x) * math.comb(n, total - x) for x in range(max(0, total - n), other + 1)
+        ) / math.comb(2 * n, total)
+
+    @property
+    def judgement(self) -> Judgement:
+        """`lost` where chance does not explain the difference; `cut` where every sample of both ran into its token limit."""
+        if all(one.cut for one in (*self.baseline, *self.other)):
+            return "cut"
+        return "lost" if self.p <= self.alpha else "fine"
+
+    @property
+    def identical(self) -> int:
+        """Samples that are the same text on both servers, of the same seed."""
+        return sum(a.record.text == b.record.text for a, b in zip(self.baseline, self.other, strict=True))
+
+    def describe(self) -> str:
+        """Counts, p, and one code of each kind, for the report of a failure."""
+        base, other = self.counts
+        lines = [
+            (
+                f"{self.problem}: {self.judgement}: {base} of {self.k} samples pass on the baseline, {other} of {self.k} here "
+                f"(p={self.p:.2g}, level {self.alpha:.2g})"
+            )
+        ]
+        for who, solved in (
+            ("baseline, a sample that passes", next((s for s in self.baseline if s.passed), None)),
+            ("this config, a sample that does not", next((s for s in self.other if not s.passed), None)),
+        ):
+            if solved is not None:
+                code = solved.extraction.code or "no code to run"
+                detail = [] if solved.passed else [solved.outcome.describe()]
+                lines += ["", f"--- {who}: {solved.state}", *detail, code.rstrip("\n")]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledComparison:
+    """pass@1 and pass@k of both servers, and the one-sided exact sign-flip test over the problems."""
+
+    n: int
+    k: int
+    baseline: tuple[Interval, Interval]
+    """pass@1 and pass@k."""
+    other: tuple[Interval, Interval]
+    loss: Interval | None
+    """Mean loss of pass@1 over the problems, with Student's interval; None for a single problem."""
+    changed: int
+    p: float
+    gate: Gate
+
+    @property
+    def failed(self) -> bool:
+        """Whether this is a regression: beyond chance, and by at least the margin."""
+        net = self.baseline[0].value - self.other[0].value
+        return net > 0 and net >= self.gate.margin and self.p <= self.gate.alpha
+
+    @property
+    def smallest_visible_loss(self) -> float | None:
+        """The loss of pass@1 that about 80 % of such comparisons would have shown; None where no loss could have.
+
+        From the spread that was seen: the standard error times the normal quantiles of the level and of 80 % power. Never less than
+        what the sign-flip test can reject at all, that is as many problems with one lost sample each as make 2^-m <= alpha.
+        """
+        least = math.ceil(-math.log2(self.gate.alpha))
+        if self.loss is None or self.n < least:
+            return None
+        quantile = NormalDist().inv_cdf
+        error = (self.loss.high - self.loss.low) / 2 / float(special.stdtrit(self.n - 1, 0.975))
+        reach = error * (quantile(1 - self.gate.alpha) + quantile(0.8))
+        return min(1.0, max(self.gate.margin, least / (self.n * self.k), reach))
+
+    def __str__(self) -> str:
+        verdict = "regression" if self.failed else "no regression detected"
+        at = [f"pass@1 {self.baseline[0]} -> {self.other[0]}"]
+        if self.k > 1:
+            at.append(f"pass@{self.k} {self.baseline[1]} -> {self.other[1]}")
+        loss = "" if self.loss is None else f", loss of pass@1 {self.loss}"
+        seen = self.smallest_visible_loss
+        worth = (
+            f"a loss of about {seen:.1%} or more would have been seen with 80% power"
+            if seen is not None
+            else f"{self.n} problems are too few to see any loss"
+        )
+        return (
+            f"{verdict}: n={self.n} problems, {self.k} samples each, {', '.join(at)}{loss}, {self.changed} problems differ, "
+            f"p={self.p:.3g} (sign flip; gate: p<={self.gate.alpha:g} and loss>={self.gate.margin:.1%}); {worth}"
+        )
+
+
+def compare_samples(pairs: Sequence[SampledPair], gate: Gate) -> SampledComparison:
+    """The paired comparison over all problems that say something. Raises ValueError without any."""
+    told = [pair for pair in pairs if pair.judgement != "cut"]
+    if not told:
+        raise ValueError("no problem whose samples say anything")
+    k = told[0].k
+    counts = [pair.counts for pair in told]
+
+    def rates(side: int) -> tuple[Interval, Interval]:
+        ours = [(k, pair[side]) for pair in counts]
+        return mean_pass_at_k(ours, 1), mean_pass_at_k(ours, k)
+
+    differences = [base - other for base, other in counts]
+    return SampledComparison(
+        n=len(told),
+        k=k,
+        baseline=rates(0),
+        other=rates(1),
+        loss=paired_mean_loss([difference / k for difference in differences]) if len(told) > 1 else None,
+        changed=sum(1 for difference in differences if difference),
+        p=sign_flip(differences),
+        gate=gate,
+    )

@@ -1,0 +1,188 @@
+"""What the tests of the coding suite ask of a session: pairs, the comparison, the counters, the verdict on all answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pytest_ddtree.answering import CodingAnswers, NotSolved
+from pytest_ddtree.coding.counters import Counter, count
+from pytest_ddtree.coding.pairs import Pair, compare_pairs
+from pytest_ddtree.coding.problems import Problem
+from pytest_ddtree.coding.sampled import SampledComparison, SampledPair, compare_samples
+from pytest_ddtree.coding.stats import Comparison, Gate
+from pytest_ddtree.coding.summary import CodingSummary, summarise, summarise_samples
+from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.grid import BASELINE, Config
+from pytest_ddtree.options import BY_FIELD
+from pytest_ddtree.solving import Solver
+
+if TYPE_CHECKING:
+    from pytest_ddtree.run import Run
+
+
+class CodingEval:
+    """The coding eval of a session; everything is made once, for all problems of the selected tests."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.answers = CodingAnswers(run)
+        self._solver: Solver | None = None
+        self._pairs: dict[Config, dict[str, Pair] | dict[str, SampledPair] | Infrastructure] = {}
+        self._withdrawn: set[str] = set()
+        self._lost_baseline: Infrastructure | None = None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether answers are sampled: then they are compared by what they solve, not by their tokens."""
+        return self._run.settings.coding_temperature > 0
+
+    @property
+    def by_text(self) -> bool:
+        """Whether the selected problems are asked by chat and judged by text."""
+        return bool(self._run.plan.problems) and self.answers.by_text
+
+    def record_baseline(self, problems: Sequence[Problem]) -> None:
+        """Ask the baseline before a speculative server takes its place; what goes wrong is an error of the coding tests alone."""
+        try:
+            self._solve.solve(BASELINE, problems)
+        except Infrastructure as error:
+            self._lost_baseline = error
+
+    def pair(self, config: Config, problem: Problem) -> Pair | SampledPair:
+        """Both sides' answers to a problem; all problems of the selection are asked at once, the first time.
+
+        Raises:
+            Infrastructure: an answer could not be had, run or judged.
+        """
+        pairs = self._all(config, self._run.plan.problems or (problem,))
+        if problem.task_id in self._solve.faults:
+            raise self._solve.faults[problem.task_id]
+        pair = pairs[problem.task_id]
+        if pair.judgement == "unjudged":
+            raise NotSolved(pair.describe())
+        return pair
+
+    def comparison(self, config: Config, problems: Sequence[Problem]) -> Comparison | SampledComparison:
+        """The paired comparison over all problems.
+
+        Raises:
+            Infrastructure: it could not be had, or the baseline solves nothing, so that nothing can be lost.
+        """
+        pairs = list(self._all(config, problems).values())
+        greedy = [pair for pair in pairs if isinstance(pair, Pair)]
+        sampled = [pair for pair in pairs if isinstance(pair, SampledPair)]
+        base = [pair.baseline for pair in greedy] + [one for pair in sampled for one in pair.baseline]
+        if not any(solved.passed for solved in base):
+            states = ", ".join(sorted({solved.state for solved in base})) or "none could be judged"
+            raise NotSolved(
+                f"the baseline solves none of {len(pairs)} problems ({states}), so no loss could be seen: use easier problems, or more "
+                f"tokens ({BY_FIELD['coding_output'].flag}, now {self._run.settings.coding_output})"
+            )
+        return compare_samples(sampled, self._gate) if sampled else compare_pairs(greedy, self._gate)
+
+    def counters(self, config: Config, problems: Sequence[Problem]) -> tuple[Counter, ...]:
+        """Truncation, missing code and time-outs compared pairwise; with several samples, the first of each. Raises Infrastructure."""
+        rows = [
+            (pair.baseline, pair.other) if isinstance(pair, Pair) else (pair.baseline[0], pair.other[0])
+            for pair in self._all(config, problems).values()
+        ]
+        return count(rows, self._gate)
+
+    def verdict(self, config: Config) -> Verdict | str:
+        """The verdict on all greedy answers of a config as one, at level full; or why there is none.
+
+        Raises:
+            Infrastructure: nothing was answered, or it could not be judged (`unknown`).
+        """
+        if self.sampled:
+            return "sampled answers have no baseline tokens to be compared with: -m exactness judges sampling"
+        if isinstance(self._pairs.get(config), Infrastructure):
+            raise NotSolved(str(self._pairs[config]))
+        if self.answers.by_text:
+            return "judged by text: the server sends no token ids"
+        verdict = self.answers.at_level_full(config)
+        self._withdraw(config, verdict)
+        if verdict.kind == "unknown":
+            raise NotSolved(f"{config.id}: {'; '.join(verdict.reasons)}")
+        return verdict
+
+    def chat_prompt_tokens(self, config: Config, problem: Problem) -> tuple[int, int] | str:
+        """Prompt tokens as rendered here and as the chat endpoint counts them, or why that cannot be compared."""
+        return self.answers.chat_prompt_tokens(config, problem)
+
+    def close(self) -> None:
+        """End the sandbox. May be called twice."""
+        if self._solver is not None:
+            self._solver.close()
+
+    @property
+    def _gate(self) -> Gate:
+        settings = self._run.settings
+        return Gate(alpha=settings.coding_alpha, margin=settings.coding_margin)
+
+    @property
+    def _solve(self) -> Solver:
+        if self._solver is None:
+            settings = self._run.settings
+            self._solver = Solver(
+                self.answers,
+                sandbox=settings.sandbox,
+                samples=settings.coding_samples if self.sampled else 0,
+                reruns=settings.coding_reruns,
+                alpha=settings.coding_alpha,
+                write_to=settings.write_samples,
+                progress=self._run.progress,
+            )
+        return self._solver
+
+    def _all(self, config: Config, problems: Sequence[Problem]) -> dict[str, Pair] | dict[str, SampledPair]:
+        known = self._pairs.get(config)
+        if known is None:
+            try:
+                if self._lost_baseline is not None:
+                    raise self._lost_baseline
+                known = self._make(config, problems)
+            except Infrastructure as error:
+                known = error
+            self._pairs[config] = known
+        if isinstance(known, Infrastructure):
+            raise known
+        return known
+
+    def _make(self, config: Config, problems: Sequence[Problem]) -> dict[str, Pair] | dict[str, SampledPair]:
+        conditions = self.answers.conditions()
+        if self.sampled:
+            sampled = self._solve.sampled_pairs(config, problems)
+            if sampled:
+                self._keep(
+                    summarise_samples(config.id, list(sampled.values()), self._gate, conditions=conditions)
+                )
+            return sampled
+        pairs = self._solve.pairs(config, problems)
+        if pairs:
+            self._keep(summarise(config.id, list(pairs.values()), self._gate, conditions=conditions))
+            if not self.answers.by_text:
+                self._withdraw(config, self.answers.overall(config))
+            for pair in pairs.values():
+                if pair.judgement == "corrupt" and pair.verdict is not None:
+                    self._withdraw(config, pair.verdict)
+        return pairs
+
+    def _keep(self, summary: CodingSummary) -> None:
+        run = self._run
+        run.progress(
+            f"{summary.config}: {summary.passed} of {summary.answers} answers pass, baseline {summary.baseline_passed}"
+        )
+        run.results.coding[summary.config] = summary
+        run.store("coding", coding=summary.as_json())
+
+    def _withdraw(self, config: Config, verdict: Verdict) -> None:
+        """A corrupt answer, whatever it solves, makes the config corrupt: its speeds are no results any more."""
+        if verdict.kind != "corrupt" or config.id in self._withdrawn:
+            return
+        self._withdrawn.add(config.id)
+        run = self._run
+        run.results.verdicts.setdefault(config.id, []).append(verdict)
+        run.store("verdict", verdict=verdict.as_json(), clause="coding")

@@ -1,0 +1,82 @@
+"""Several samples a problem: counts, Fisher's test of one problem, the sign-flip test of all."""
+
+from __future__ import annotations
+
+import pytest
+import scipy.stats
+from coding_answers import solved
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ddtree.coding.sampled import SampledPair, compare_samples
+from pytest_ddtree.coding.stats import Gate
+from pytest_ddtree.coding.summary import summarise_samples
+
+GATE = Gate(alpha=0.05, margin=0.02)
+
+
+def sampled(base: int, other: int, k: int, alpha: float = 0.001) -> SampledPair:
+    def side(passing: int) -> tuple:
+        return tuple(solved("pass" if i < passing else "wrong", text=f"{i}") for i in range(k))
+
+    return SampledPair(baseline=side(base), other=side(other), alpha=alpha)
+
+
+@given(st.integers(1, 12).flatmap(lambda k: st.tuples(st.integers(0, k), st.integers(0, k), st.just(k))))
+def test_p_of_one_problem_is_fishers(counts: tuple[int, int, int]) -> None:
+    base, other, k = counts
+    expected = scipy.stats.fisher_exact([[base, k - base], [other, k - other]], alternative="greater").pvalue
+    assert sampled(base, other, k).p == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "k", "judgement"),
+    [(8, 0, 8, "lost"), (8, 4, 8, "fine"), (4, 0, 4, "fine"), (0, 8, 8, "fine"), (8, 8, 8, "fine")],
+)
+def test_one_problem_fails_by_much_alone(base: int, other: int, k: int, judgement: str) -> None:
+    assert sampled(base, other, k).judgement == judgement
+
+
+def test_a_failure_shows_counts_and_a_code_of_each_kind() -> None:
+    shown = sampled(8, 0, 8).describe()
+    assert "8 of 8 samples pass on the baseline, 0 of 8 here" in shown
+    assert "a sample that passes: pass" in shown
+    assert "a sample that does not: wrong" in shown
+
+
+def test_samples_cut_on_both_sides_prove_nothing() -> None:
+    cut = tuple(solved("truncated", finish="length") for _ in range(3))
+    pair = SampledPair(baseline=cut, other=cut, alpha=0.05)
+    assert pair.judgement == "cut"
+    with pytest.raises(ValueError, match="say anything"):
+        compare_samples([pair], GATE)
+    assert compare_samples([pair, sampled(2, 2, 3)], GATE).n == 1
+    assert summarise_samples("b8", [pair], GATE).comparison == "every sample was cut at its token limit"
+
+
+def test_a_loss_spread_over_problems_fails_and_is_not_seen_in_one() -> None:
+    pairs = [sampled(8, 6, 8) for _ in range(12)]
+    compared = compare_samples(pairs, GATE)
+    assert compared.failed
+    assert compared.p == pytest.approx(2**-12)
+    assert compared.baseline[0].value == 1.0
+    assert compared.other[0].value == 0.75
+    assert {pair.judgement for pair in pairs} == {"fine"}
+    assert "pass@1 100.0%" in str(compared)
+    assert "pass@8" in str(compared)
+
+
+def test_a_gain_never_fails() -> None:
+    assert not compare_samples([sampled(2, 8, 8) for _ in range(20)], GATE).failed
+
+
+def test_what_a_pass_is_worth_is_never_less_than_the_test_can_reject() -> None:
+    assert compare_samples([sampled(3, 3, 3)] * 4, GATE).smallest_visible_loss is None
+    assert "too few to see any loss" in str(compare_samples([sampled(3, 3, 3)] * 4, GATE))
+    visible = compare_samples([sampled(3, 3, 3)] * 20, GATE).smallest_visible_loss
+    assert visible == pytest.approx(5 / 60)
+
+
+def test_both_sides_need_as_many_samples() -> None:
+    with pytest.raises(ValueError, match="no pair"):
+        SampledPair(baseline=(solved(),), other=(), alpha=0.05)
