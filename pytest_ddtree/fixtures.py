@@ -109,7 +109,7 @@ def ddtree_verdict(ddtree_run: Run) -> Callable[[Config], Verdict]:
 @pytest.fixture
 def ddtree_explain(ddtree_run: Run) -> Callable[[Config, Verdict], str]:
     """The report of a verdict that did not pass: the worst tokens in their text, with the judge's candidates."""
-    return ddtree_run.verifier.explain
+    return ddtree_run.explainer.explain
 
 
 @pytest.fixture

@@ -20,10 +20,15 @@ PROBLEM_FIXTURE = "ddtree_problem"
 CLAUSE_FIXTURE = "ddtree_clause"
 TOGETHER_FIXTURE = "ddtree_together"
 BUILDS_FIXTURE = "ddtree_ab"
+SEARCH_FIXTURE = "ddtree_search"
+REPLAY_FIXTURE = "ddtree_replay"
 PREFIX = "ddtree_"
 FULL_FIXTURE = "ddtree_rescore"
 JUDGING_FIXTURES = frozenset({"ddtree_verdict", FULL_FIXTURE})
 """A test that uses one of these fails when its config is corrupt; the marker `exactness` alone promises nothing."""
+
+CALLED_FOR_JUDGING = frozenset({CLAUSE_FIXTURE, SEARCH_FIXTURE, REPLAY_FIXTURE})
+"""A test that uses one of these judges answers, so the baseline's noise floor is needed."""
 
 
 def is_ours(item: pytest.Item) -> bool:
@@ -83,7 +88,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
             exactness.add(config)
         if FULL_FIXTURE in fixtures_of(item):
             full.add(config)
-        clauses = clauses or CLAUSE_FIXTURE in fixtures_of(item)
+        clauses = clauses or not CALLED_FOR_JUDGING.isdisjoint(fixtures_of(item))
         problem = problem_of(item)
         if problem is not None:
             problems[problem.task_id] = problem
@@ -120,19 +125,24 @@ def by_config(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 class Sorter:
     """Sorts by config after every other plugin has reordered: a server of 590 GB is started once, whatever `--ff` does."""
 
-    def __init__(self, *, compares: bool, builds: bool) -> None:
-        self._compares = compares
+    def __init__(
+        self, *, compares: bool, builds: bool, searches: bool = False, replays: bool = False
+    ) -> None:
         self._builds = builds
+        self._replays = replays
+        self._wants = {TOGETHER_FIXTURE: compares, SEARCH_FIXTURE: searches}
 
     def _wanted(self, item: pytest.Item) -> bool:
-        """Tests that compare need something to compare with, and a comparison of builds runs nothing else of ours.
+        """Tests that compare need something to compare with, and builds or a saved schedule are all that a session of theirs runs.
 
         Left in, they would be skipped in every other run, which is only noise.
         """
         names = fixtures_of(item)
         if BUILDS_FIXTURE in names or (self._builds and is_ours(item)):
             return self._builds and BUILDS_FIXTURE in names
-        return self._compares or TOGETHER_FIXTURE not in names
+        if REPLAY_FIXTURE in names or (self._replays and is_ours(item)):
+            return self._replays and REPLAY_FIXTURE in names
+        return all(wanted or fixture not in names for fixture, wanted in self._wants.items())
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(

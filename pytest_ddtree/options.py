@@ -503,6 +503,20 @@ OPTIONS: tuple[Option, ...] = (
         "P",
     ),
     Option(
+        "fuzz",
+        _whole(0, 1_000_000),
+        "0",
+        "Schedules (submit, cancel, flush, wait over several requests) that a generator tries on each config under `-m exactness`.",
+        "N",
+    ),
+    Option(
+        "trace",
+        _path,
+        None,
+        "Run only this saved schedule, or reproduction of a corruption, on each config, and judge it.",
+        "FILE",
+    ),
+    Option(
         "records",
         _path,
         None,
@@ -714,6 +728,8 @@ class Settings:
     share_factor: float
     share_margin: float
     alpha: float
+    fuzz: int
+    trace: Path | None
     records: Path | None
     records_from_build: str | None
     problems: tuple[Path, ...]

@@ -26,6 +26,7 @@ from pytest_ddtree.items import (
 from pytest_ddtree.session import (
     AB,
     DROPPED,
+    GIVEN,
     INTERRUPTED,
     PLAN,
     POLICY,
@@ -39,7 +40,7 @@ from pytest_ddtree.session import (
     settings_of,
 )
 
-pytest_plugins = ["pytest_ddtree.fixtures", "pytest_ddtree.after_test"]
+pytest_plugins = ["pytest_ddtree.fixtures", "pytest_ddtree.exactness_fixtures", "pytest_ddtree.after_test"]
 
 MARKERS = (
     "bench: effective config, short exactness and speed of every config",
@@ -86,7 +87,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
-    given = _given(config)
+    given = config.stash[GIVEN] = _given(config)
     try:
         config.stash[SETTINGS] = options.make_settings(given)
     except options.OptionError as error:
@@ -99,7 +100,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # trylast: registered after every other plugin, so that its tryfirst wrapper is the outermost one and sorts what is left when
     # --ff, --nf, --sw, pytest-randomly and pytest-reverse have had their say.
     config.pluginmanager.register(
-        Sorter(compares=settings.expected is not None, builds=bool(settings.build)), "ddtree-sorter"
+        Sorter(
+            compares=settings.expected is not None,
+            builds=bool(settings.build),
+            searches=settings.fuzz > 0,
+            replays=settings.trace is not None,
+        ),
+        "ddtree-sorter",
     )
     if config.pluginmanager.hasplugin("pytest_jsonreport"):
         config.pluginmanager.register(JsonReport(config), "ddtree-json-report")
@@ -214,6 +221,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from pytest_ddtree.results.gate_setup import make_policy
     from pytest_ddtree.results.resume import ResumeRefused
     from pytest_ddtree.results.runs import NoSuchRun
+    from pytest_ddtree.search_options import check_search
     from pytest_ddtree.workload.choice import least_tokens
 
     config = session.config
@@ -222,6 +230,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     try:
         check_paths(settings)
         check_results(settings)
+        check_search(settings)
         facts = model_facts(settings)
         check_grid(settings, configs, facts)
         if facts.target is not None:

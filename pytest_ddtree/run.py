@@ -22,6 +22,7 @@ from pytest_ddtree.coding_eval import CodingEval
 from pytest_ddtree.dialects.effective import Mismatch
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.explaining import Explainer
 from pytest_ddtree.gating import Gating
 from pytest_ddtree.grid import BASELINE, CellKey, Config, sort_key
 from pytest_ddtree.matrix import cells_of
@@ -29,6 +30,7 @@ from pytest_ddtree.model_files import ModelFacts, model_facts
 from pytest_ddtree.options import BY_FIELD, Settings, settings_json
 from pytest_ddtree.plan import Plan
 from pytest_ddtree.report.findings import Report
+from pytest_ddtree.rerun import Rerun
 from pytest_ddtree.results.fingerprint import Fingerprint, server_fingerprint, session_fingerprint
 from pytest_ddtree.results.gatekeeper import GatePolicy
 from pytest_ddtree.results.model import CellFigures, Results, StartInfo
@@ -101,6 +103,7 @@ class Run:
         policy: GatePolicy | None = None,
         *,
         progress: Callable[[str], None],
+        rerun: Rerun = Rerun(),  # noqa: B008 - frozen and without state
         on_verified: Callable[[Config, Verdict], None] = lambda config, verdict: None,
         on_measured: Callable[[Config, CellFigures], None] = lambda config, figures: None,
     ) -> None:
@@ -116,6 +119,8 @@ class Run:
         self.resumed: Resumed | None = None
         self.recall: Recall | None = None
         self.verifier = Verifier(self, on_verified=on_verified)
+        self.explainer = Explainer(self, self.verifier.answers)
+        self.rerun = rerun
         self.speed = Speed(self, on_measured=on_measured)
         self.gating = Gating(self, policy)
         self.coding = CodingEval(self)

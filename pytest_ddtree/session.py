@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pytest_ddtree.results.gatekeeper import GatePolicy
     from pytest_ddtree.run import Run
 
+GIVEN = pytest.StashKey[Mapping[str, tuple[str, str]]]()
+"""What the user set: field -> (text, source)."""
 SETTINGS = pytest.StashKey[options.Settings]()
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 PLAN = pytest.StashKey[Plan]()
@@ -40,6 +42,7 @@ def settings_of(config: pytest.Config) -> options.Settings:
 def run_of(config: pytest.Config) -> Run:
     """The session's run, made on first use."""
     if RUN not in config.stash:
+        from pytest_ddtree.rerun import Rerun
         from pytest_ddtree.run import Run
 
         run = Run(
@@ -48,6 +51,7 @@ def run_of(config: pytest.Config) -> Run:
             config.stash.get(PLAN, Plan()),
             config.stash.get(POLICY, None),
             progress=_progress(config),
+            rerun=Rerun(config.stash.get(GIVEN, {}), config.invocation_params.dir),
             on_verified=lambda of, verdict: config.hook.pytest_ddtree_verified(config=of, verdict=verdict),
             on_measured=lambda of, figures: config.hook.pytest_ddtree_measured(config=of, figures=figures),
         )

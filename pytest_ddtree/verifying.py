@@ -25,7 +25,6 @@ from pytest_ddtree.exactness.levels import (
     self_consistency,
     teacher_force,
 )
-from pytest_ddtree.exactness.report import corruption_report
 from pytest_ddtree.exactness.rule import Rule, judge
 from pytest_ddtree.exactness.verdict import Level, Verdict
 from pytest_ddtree.grid import BASELINE, Config, verify_width
@@ -171,7 +170,7 @@ class Verifier:
         if evidence.problems:
             # What a server did that died or hung meanwhile is no verdict on its answers.
             run.check_serving(config)
-        scorer = self._scorer()
+        scorer = self.scorer()
         self._keep(config, evidence.prompts, evidence.records)
         judging = judge_evidence(evidence, floor, rule, config=config.id, baseline=scorer, itself=client)
         try:
@@ -215,19 +214,9 @@ class Verifier:
         verdict = judge(judged, baseline.floor, self.rule(baseline.float32), config=config.id, level="full")
         return self._note(config, verdict)
 
-    def explain(self, config: Config, verdict: Verdict) -> str:
-        """The report of a verdict that did not pass: the worst tokens in their text, with the judge's candidates."""
-        prompts: dict[str, Prompt] = {}
-        shown: dict[str, Record] = {}
-        for worst in verdict.worst:
-            for asked, records in self._answers.get(config, []):
-                record = records.get(worst.tag)
-                emitted = () if record is None else record.output_ids
-                at = worst.position
-                if record is not None and at < len(emitted) and emitted[at] == worst.score.token_id:
-                    shown[worst.tag] = record
-                    prompts[worst.tag] = next(prompt for prompt in asked if prompt.tag == worst.tag)
-        return corruption_report(verdict, prompts, shown, decode=self._run.maker("code").decode)
+    def answers(self, config: Config) -> list[tuple[tuple[Prompt, ...], dict[str, Record]]]:
+        """Everything that a config has answered and that can be judged, in groups that were asked for together."""
+        return self._answers.get(config, [])
 
     def floor_and_rule(self) -> tuple[NoiseFloor, Rule]:
         """What answers are judged by: the baseline's floor, or an assumed one where there is no baseline at all."""
@@ -248,7 +237,7 @@ class Verifier:
             alpha=settings.alpha / max(1, len(self._run.configs)),
         )
 
-    def _scorer(self) -> AsyncClient | None:
+    def scorer(self) -> AsyncClient | None:
         """A live baseline, where there is one already: one that runs beside, or that somebody else runs."""
         run = self._run
         if run.is_up(BASELINE) or self._settings.baseline_url is not None:
@@ -309,7 +298,7 @@ class Verifier:
             output = self._settings.exactness_output
             records = self._collect(config, client, asked, output=output, concurrency=width)
             self._keep(config, asked, records)
-            scorer = self._scorer()
+            scorer = self.scorer()
             if scorer is not None:
                 level = "full"
                 scoring = teacher_force(

@@ -28,6 +28,8 @@ class Reproduction:
     """Whether it repeats at concurrency 1; None: not tried."""
     output: int | None = None
     """The shortest output length that still shows it, when that was searched for."""
+    not_tried: str | None = None
+    """Why it was not tried."""
     base_url: str | None = None
     pytest_command: str | None = None
 
@@ -86,6 +88,8 @@ def _text(token: WorstToken, prompt: Prompt, record: Record, decode: Decode) -> 
 
 def _again(prompt: Prompt, record: Record, tried: Reproduction) -> list[str]:
     lines = []
+    if tried.not_tried is not None:
+        lines.append(f"  not asked again: {tried.not_tried}")
     if tried.alone is not None:
         outcome = "repeats" if tried.alone else "does not repeat: it needs other requests beside it"
         lines.append(f"  at concurrency 1 it {outcome}")
@@ -94,8 +98,10 @@ def _again(prompt: Prompt, record: Record, tried: Reproduction) -> list[str]:
             f"  still seen with an output of {tried.output} tokens and a prompt of {len(prompt.ids)}"
         )
     if tried.base_url is not None:
+        lines.append("  to see it again while that server is up:")
         lines.append(f"  {curl_command(tried.base_url, prompt, record, output=tried.output)}")
     if tried.pytest_command is not None:
+        lines.append("  to have it judged again:")
         lines.append(f"  {tried.pytest_command}")
     return lines
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.exactness.levels import teacher_force
-from pytest_ddtree.exactness.prompts import Prompt
+from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
 from pytest_ddtree.exactness.report import Reproduction
 
 Judged = Callable[[Prompt, Record], Awaitable[bool]]
@@ -21,6 +21,19 @@ def gap_above(baseline: AsyncClient, limit: float) -> Judged:
     async def judged(prompt: Prompt, record: Record) -> bool:
         (answer,) = await teacher_force(baseline, [prompt], {prompt.tag: record}, top=1, concurrency=1)
         return answer.tokens > 0 and float(answer.gaps().max()) > limit
+
+    return judged
+
+
+def same_token(prompt: Prompt, position: int, token_id: int) -> Judged:
+    """Corrupt, where no baseline is at hand: the same wrong token comes again at the same position of the same prompt.
+
+    Of another prompt nothing can be said, so none is shortened.
+    """
+
+    async def judged(asked: Prompt, record: Record) -> bool:
+        emitted = emitted_ids(record)
+        return asked.ids == prompt.ids and position < len(emitted) and emitted[position] == token_id
 
     return judged
 

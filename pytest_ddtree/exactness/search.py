@@ -46,7 +46,11 @@ async def run_trace(client: AsyncClient, trace: Trace, *, deadline_s: float = 12
 
     async def send(number: int, step: Step) -> Record:
         sampling = Sampling(
-            max_new_tokens=step.output, temperature=step.temperature, seed=number, extra=dict(step.extra)
+            max_new_tokens=step.output,
+            temperature=step.temperature,
+            seed=number,
+            ignore_eos=step.ignore_eos,
+            extra=dict(step.extra),
         )
         request = Request(sampling=sampling, input_ids=step.ids, tag=f"request {number}")
         return await client.generate(request, stream=step.stream, deadline_s=deadline_s)
@@ -90,7 +94,7 @@ def _ran(submitted: dict[int, Step], finished: dict[int, asyncio.Task[Record]]) 
         tag = f"request {number}"
         if not record.ok:
             failures.append(f"{tag}: {record.outcome}: {record.error}")
-        elif step.temperature == 0.0 and not step.extra:
+        elif step.judged or (step.temperature == 0.0 and not step.extra):
             prompts.append(Prompt(tag, step.ids))
             records[tag] = record
     return Ran(tuple(prompts), records, tuple(failures))
@@ -107,8 +111,10 @@ async def trace_fails(
 ) -> str | None:
     """Why a trace fails, in words: a request that ended badly, or answers beyond the floor; None if neither.
 
-    Judged by the live `baseline`, else by the server's own prefill (level self).
+    Judged by the live `baseline`, else by the server's own prefill (level self). Begins with a flushed cache: what an earlier
+    run spoilt and left there must not count for this one.
     """
+    await _flush(client)
     ran = await run_trace(client, trace, deadline_s=deadline_s)
     if ran.failures:
         return ran.failures[0]

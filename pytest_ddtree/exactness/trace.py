@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from pytest_ddtree.client.generate import sampling_params
+from pytest_ddtree.client.records import Request
+
 Action = Literal["submit", "cancel", "flush", "wait"]
 Item = TypeVar("Item")
 
@@ -18,8 +21,8 @@ class Step:
 
     `submit` sends the prompt `ids` for `output` tokens under the name `request`; `cancel` breaks that request
     off after `delay_s`; `flush` empties the cache as soon as the server is idle; `wait` waits for `request`,
-    or for all when it is None. Greedy answers are judged; with a temperature above 0 they are only
-    neighbours.
+    or for all when it is None. Plain greedy answers are judged; with a temperature above 0 they are only
+    neighbours unless `judged` says otherwise.
     """
 
     action: Action
@@ -30,6 +33,26 @@ class Step:
     temperature: float = 0.0
     delay_s: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
+    ignore_eos: bool = False
+    judged: bool = False
+    """Whether the answer is judged although it is not a plain greedy one: its parameters leave only the best token."""
+
+
+def step_of(number: int, request: Request, ids: tuple[int, ...]) -> Step:
+    """The submission of a request whose answer is judged, with these ids as its prompt."""
+    params = sampling_params(request.sampling)
+    for name in ("max_new_tokens", "temperature", "ignore_eos", "sampling_seed"):
+        params.pop(name, None)
+    return Step(
+        action="submit",
+        request=number,
+        ids=ids,
+        output=request.sampling.max_new_tokens,
+        temperature=request.sampling.temperature,
+        extra=params,
+        ignore_eos=request.sampling.ignore_eos,
+        judged=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +86,12 @@ class Trace:
 
     @classmethod
     def load(cls, path: Path) -> Trace:
-        """The trace that `save` wrote; raises OSError, ValueError, KeyError or TypeError."""
-        steps = json.loads(path.read_text(encoding="utf-8"))["steps"]
-        return cls(tuple(Step(**{**step, "ids": tuple(step["ids"])}) for step in steps))
+        """The trace that `save` wrote; raises OSError, or ValueError for what is no trace."""
+        try:
+            steps = json.loads(path.read_text(encoding="utf-8"))["steps"]
+            return cls(tuple(Step(**{**step, "ids": tuple(step["ids"])}) for step in steps))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is no saved trace: {type(error).__name__}: {error}") from None
 
 
 async def ddmin(items: Sequence[Item], fails: Callable[[Sequence[Item]], Awaitable[bool]]) -> list[Item]:

@@ -2,52 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from running import DRAFT, MODEL, TREE, Running
 from suite import SMALL, run
-
-MODEL = Path(__file__).parents[2] / "pytest_ddtree" / "reference" / "weights" / "target"
-
-
-class Running:
-    """An embedded server started by hand."""
-
-    def __init__(self, log: Path, *arguments: str) -> None:
-        with log.open("w") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "pytest_ddtree.reference", "--port", "0", *arguments],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        deadline = time.monotonic() + 60
-        while "ready to roll" not in log.read_text():
-            assert self.process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
-        assert found is not None
-        self.url = found[0]
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(30)
-
-
-TREE = (
-    "--speculative-algorithm",
-    "DDTREE",
-    "--speculative-ddtree-budget",
-    "8",
-    "--speculative-ddtree-topk",
-    "4",
-)
-DRAFT = ("--speculative-draft-model-path", str(MODEL.parent / "draft"))
 
 
 @pytest.fixture(scope="module")
