@@ -149,7 +149,7 @@ def ddtree_measure(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[
         try:
             figures = ddtree_run.measure(config, key)
         except Infeasible as reason:
-            pytest.skip(f"infeasible: {reason}")
+            pytest.skip(f"{reason.kind}: {reason}")
         if config.speculative and figures.accept_length is None:
             pytest.fail(
                 f"{config.id}: the server reports no verify steps (spec_verify_ct): it answers without speculation",

@@ -71,6 +71,11 @@ def problem_of(item: pytest.Item) -> Problem | None:
     return value
 
 
+def clause_of(item: pytest.Item) -> str | None:
+    """Name of the clause of the contract that the item carries out."""
+    return getattr(_param(item, CLAUSE_FIXTURE), "name", None)
+
+
 def plan_of(items: Iterable[pytest.Item]) -> Plan:
     """What the selected items need."""
     configs: set[Config] = set()

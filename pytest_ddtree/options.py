@@ -452,6 +452,21 @@ OPTIONS: tuple[Option, ...] = (
         "N",
     ),
     Option("seed", _whole(0, 2**31 - 1), "0", "Seed of prompts, order and statistics.", "N"),
+    Option(
+        "plan",
+        _flag,
+        "false",
+        "Print what the selected tests cost: server starts with their reasons, cells, requests, and minutes by earlier runs under "
+        "--ddtree-results. Starts nothing and runs no test.",
+    ),
+    Option(
+        "time-budget",
+        _duration,
+        None,
+        "Begin no test and no round once this time has passed since collection: the remaining tests are skipped with that reason, and "
+        "what is measured stays valid.",
+        "TIME",
+    ),
     # Exactness.
     Option(
         "exactness-prompts",
@@ -721,6 +736,8 @@ class Settings:
     request_timeout: float
     turnovers: int
     seed: int
+    plan: bool
+    time_budget: float | None
     exactness_prompts: int
     exactness_output: int
     gap_factor: float

@@ -12,6 +12,8 @@ import pytest
 
 from pytest_ddtree import grid as grids
 from pytest_ddtree import hookspecs, options
+from pytest_ddtree.budget import Budget
+from pytest_ddtree.costs import Clock, PlanOnly
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.items import (
     CELL_FIXTURE,
@@ -25,6 +27,7 @@ from pytest_ddtree.items import (
 )
 from pytest_ddtree.session import (
     AB,
+    BUDGET,
     DROPPED,
     GIVEN,
     INTERRUPTED,
@@ -108,6 +111,9 @@ def pytest_configure(config: pytest.Config) -> None:
         ),
         "ddtree-sorter",
     )
+    config.pluginmanager.register(Clock(config), "ddtree-clock")
+    if settings.plan:
+        config.pluginmanager.register(PlanOnly(), "ddtree-plan")
     if config.pluginmanager.hasplugin("pytest_jsonreport"):
         config.pluginmanager.register(JsonReport(config), "ddtree-json-report")
 
@@ -238,6 +244,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         policy = make_policy(gate_options(settings), names, cells_in(config), config.invocation_params.args)
         config.stash[POLICY] = policy
         config.stash[PLAN] = plan_of(ours)
+        config.stash[BUDGET] = Budget(settings.time_budget)
         if settings.build:
             parse_builds(settings.build, has_source=settings.sglang_src is not None)
         if settings.resume is not None and not config.option.setupplan:

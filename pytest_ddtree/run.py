@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_ddtree import __version__
+from pytest_ddtree.budget import Budget
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.loop import LoopThread
 from pytest_ddtree.client.records import Record, Request, Sampling
@@ -102,6 +103,7 @@ class Run:
         plan: Plan,
         policy: GatePolicy | None = None,
         *,
+        budget: Budget | None = None,
         progress: Callable[[str], None],
         rerun: Rerun = Rerun(),  # noqa: B008 - frozen and without state
         on_verified: Callable[[Config, Verdict], None] = lambda config, verdict: None,
@@ -110,6 +112,7 @@ class Run:
         self.settings = settings
         self.configs = configs
         self.plan = plan
+        self.budget = budget or Budget()
         self.progress = progress
         self.results = Results()
         self.started = datetime.now(UTC)

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_ddtree import grid as grids
 from pytest_ddtree import options
+from pytest_ddtree.budget import Budget
 from pytest_ddtree.matrix import cells_of
 from pytest_ddtree.plan import Plan
 
@@ -31,6 +32,7 @@ AB: pytest.StashKey[Ab] = pytest.StashKey()
 DROPPED = pytest.StashKey[tuple[grids.Config, ...]]()
 """Configs that `--ddtree-where` took out of the grid."""
 INTERRUPTED = pytest.StashKey[int]()
+BUDGET = pytest.StashKey[Budget]()
 GRID = pytest.StashKey[tuple[grids.Config, ...]]()
 
 
@@ -50,6 +52,7 @@ def run_of(config: pytest.Config) -> Run:
             grid_of(config),
             config.stash.get(PLAN, Plan()),
             config.stash.get(POLICY, None),
+            budget=config.stash.get(BUDGET, None),
             progress=_progress(config),
             rerun=Rerun(config.stash.get(GIVEN, {}), config.invocation_params.dir),
             on_verified=lambda of, verdict: config.hook.pytest_ddtree_verified(config=of, verdict=verdict),

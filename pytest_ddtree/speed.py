@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,8 +25,20 @@ if TYPE_CHECKING:
     from pytest_ddtree.run import Run
 
 
+FEWEST = 2
+"""Rounds that have an interval."""
+
+
 class Infeasible(Exception):
     """A cell that the server cannot hold: nothing is wrong, and nothing can be measured."""
+
+    kind = "infeasible"
+
+
+class OutOfTime(Infeasible):
+    """The session's time budget is spent before the cell had two rounds; the rounds that it has are kept."""
+
+    kind = "out of time"
 
 
 def rule_of(settings: Settings, at_least: int = 0) -> SamplingRule:
@@ -59,7 +72,7 @@ class Speed:
         """The figures of one cell, measured once; with `at_least` more rounds are added to fewer.
 
         Raises:
-            Infeasible: the server cannot hold it.
+            Infeasible: the server cannot hold it, or (OutOfTime) the time budget is spent.
             Infrastructure: it could not be measured.
         """
         run = self._run
@@ -69,6 +82,10 @@ class Speed:
         before = known.rounds if known is not None else self._stored(config, key)
         if before and enough(before, self._settings, at_least):
             return self._keep(config, key, before)
+        if run.budget.spent:
+            if known is not None:
+                return known
+            raise OutOfTime(f"{key.id}: {run.budget}")
         run.judged_anew(config)
         server = run.get(config, best=not config.speculative)
         self._refuse_infeasible(server, key)
@@ -84,6 +101,8 @@ class Speed:
             run.check_serving(config)
             raise
         server.check_alive()
+        if len(rounds) < FEWEST:
+            raise OutOfTime(f"{key.id}: {run.budget} after {len(rounds)} round, which has no spread")
         return self._keep(config, key, rounds)
 
     def _keep(self, config: Config, key: CellKey, rounds: tuple[Round, ...]) -> CellFigures:
@@ -107,6 +126,8 @@ class Speed:
     ) -> tuple[Round, ...]:
         run, settings = self._run, self._settings
         rule = rule_of(settings, at_least)
+        if not math.isinf(run.budget.left_s):
+            rule = replace(rule, max_seconds=run.budget.left_s)
         indices = self._indices.get((key.prompts, key.context))
         spec = CellSpec(
             context=key.context,

@@ -1,0 +1,203 @@
+"""From the selected items to what they cost (`--ddtree-plan`), and the clock that times them for later plans."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+
+import pytest
+
+from pytest_ddtree.estimate import Cost, Count, PlannedStart, PlannedTest, Timing, estimate, lines
+from pytest_ddtree.grid import BASELINE, CellKey, Config, ordered
+from pytest_ddtree.items import (
+    BUILDS_FIXTURE,
+    cell_of,
+    clause_of,
+    config_of,
+    fixtures_of,
+    is_ours,
+    judged_config_of,
+    problem_of,
+)
+from pytest_ddtree.options import Settings
+from pytest_ddtree.session import BUDGET, PLAN, RUN, run_of, settings_of
+
+RESCORE_FIXTURE = "ddtree_rescore"
+
+
+class Clock:
+    """Times every test of ours for later plans, and lets none begin once the time budget is spent."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._skipped = 0
+        self._ran: set[str] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        budget = self._config.stash.get(BUDGET, None)
+        if budget is not None and budget.spent and is_ours(item):
+            self._skipped += 1
+            pytest.skip(f"out of time: {budget}; what was measured is valid")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and not report.skipped:
+            self._ran.add(report.nodeid)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        began = time.monotonic()
+        done = yield
+        run = self._config.stash.get(RUN, None)
+        # A resumed run did a part of the work earlier: its times would promise too much.
+        if run is not None and run.resumed is None and is_ours(item) and item.nodeid in self._ran:
+            test = planned(item, run.settings)
+            timing = Timing(
+                test=test.test,
+                config=test.config,
+                what=test.what,
+                seconds=time.monotonic() - began,
+                amount=test.amount,
+            )
+            run.store("timing", timing=timing.as_json())
+        return done
+
+    def pytest_sessionfinish(self) -> None:
+        run = self._config.stash.get(RUN, None)
+        if self._skipped and run is not None:
+            tests = f"{self._skipped} test{'s' if self._skipped > 1 else ''}"
+            text = f"{self._config.stash[BUDGET]}: {tests} did not run and judged nothing; what was measured before is valid"
+            run.results.warnings.append(text)
+            run.store("warning", text=text)
+
+
+class PlanOnly:
+    """`--ddtree-plan`: says what the selection costs, and runs nothing."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        ours = [item for item in session.items if is_ours(item)]
+        text = plan_lines(session.config, ours) if ours else ["no selected test needs a server"]
+        if reporter is not None:
+            reporter.section("ddtree: plan; nothing is started")
+            for line in text:
+                reporter.write_line(line)
+        return True
+
+
+def planned(item: pytest.Item, settings: Settings) -> PlannedTest:
+    """A selected item as the estimate knows it."""
+    config, cell, clause, problem = judged_config_of(item), cell_of(item), clause_of(item), problem_of(item)
+    what = cell.id if cell else clause or (problem.task_id if problem else "")
+    amount = 1.0
+    if cell is not None:
+        amount = float(settings.output * settings.turnovers * settings.rounds)
+    elif problem is None:
+        amount = float(settings.exactness_prompts * settings.exactness_output)
+    name = str(getattr(item, "originalname", None) or item.name)
+    return PlannedTest(test=name, config="" if config is None else config.id, what=what, amount=amount)
+
+
+def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
+    """What the selected items of ours cost, as text. Reads the stores; starts and writes nothing."""
+    from pytest_ddtree.results.timings import earlier_timings
+    from pytest_ddtree.run import server_settings
+
+    settings, run = settings_of(config), run_of(config)
+    tests = [planned(item, settings) for item in items]
+    timings = earlier_timings(settings.results, run.fingerprint)
+    slots = server_settings(settings, run.facts, run.run_dir).servers_at_once
+    starts = starts_of(config, items, slots=slots)
+    cells = [cell for item in items if (cell := cell_of(item)) is not None]
+    return lines(
+        Cost(
+            starts=starts,
+            cells=len(cells),
+            configs=len({judged_config_of(item) for item in items if cell_of(item) is not None}),
+            counts=counts_of(config, items, cells),
+            estimate=estimate(tests, timings) if timings else None,
+            source=str(settings.results),
+            bound_s=_bound(settings, starts, items, cells),
+            budget_s=settings.time_budget,
+        )
+    )
+
+
+def starts_of(config: pytest.Config, items: Sequence[pytest.Item], *, slots: int) -> tuple[PlannedStart, ...]:
+    """The starts that the items need, in their order, each with its reason."""
+    settings, plan = settings_of(config), config.stash[PLAN]
+    if settings.server == "url":
+        return ()
+    compared = [c for item in items if BUILDS_FIXTURE in fixtures_of(item) and (c := judged_config_of(item))]
+    if compared:
+        names = [text.partition("=")[0] for text in settings.build]
+        stays = len(names) * settings.ab_passes
+        order = " ".join(names + names[::-1])
+        return tuple(
+            PlannedStart(
+                f"{one.id} x {stays}", f"ab: the builds take turns ({order}, ...), and each has a baseline"
+            )
+            for one in dict.fromkeys(compared)
+        )
+    needed: set[Config] = {one for item in items if (one := config_of(item)) is not None}
+    starts = []
+    for one in ordered({*needed, *({BASELINE} if plan.needs_baseline and settings.has_baseline else ())}):
+        own = "its tests" if one in needed else ""
+        shared = (
+            "answers and speeds that the configs are compared with"
+            if one == BASELINE and plan.needs_baseline
+            else ""
+        )
+        starts.append(PlannedStart(one.id, " and ".join(part for part in (own, shared) if part)))
+    if any(cell_of(item) for item in items) and settings.server != "reference" and settings.has_baseline:
+        starts.append(
+            PlannedStart(
+                "baseline", "best-baseline: where its own best flags are not the speculative servers'", False
+            )
+        )
+    if any(RESCORE_FIXTURE in fixtures_of(item) for item in items) and slots < 2:
+        starts.append(PlannedStart("baseline", "rescore: level full at the end, one server at a time"))
+    return tuple(starts)
+
+
+def counts_of(
+    config: pytest.Config, items: Sequence[pytest.Item], cells: Sequence[CellKey]
+) -> tuple[Count, ...]:
+    """Requests and what else is counted, least and most."""
+    settings, plan = settings_of(config), config.stash[PLAN]
+    counts: list[Count] = []
+    if cells:
+        streams = sum(cell.concurrency for cell in cells)
+        counts.append(Count("rounds", len(cells) * settings.min_rounds, len(cells) * settings.rounds))
+        least, most = (streams * (1 + settings.turnovers * n) for n in (settings.min_rounds, settings.rounds))
+        counts.append(Count("requests of cells, their warm-up included", least, most))
+    if plan.exactness or plan.cells:
+        speculative = len([one for one in plan.configs if one.speculative])
+        answers = settings.exactness_prompts + settings.exactness_prompts // 2 + 1
+        counts.append(
+            Count(
+                "answers that prove exactness, and the judging of each",
+                speculative * answers,
+                speculative * answers,
+            )
+        )
+    clauses = sum(clause_of(item) is not None for item in items)
+    if clauses:
+        counts.append(Count("clauses of the contract", clauses, clauses))
+    solved = sum(problem_of(item) is not None for item in items)
+    if solved:
+        both = solved + (len(plan.problems) if plan.needs_baseline else 0)
+        counts.append(Count("answers to coding problems, the baseline's included", both, both))
+    return tuple(counts)
+
+
+def _bound(
+    settings: Settings, starts: Sequence[PlannedStart], items: Sequence[pytest.Item], cells: Sequence[CellKey]
+) -> float:
+    """Seconds if everything took as long as its time-out allows: what certainly ends a run that hangs."""
+    streams = (
+        len(cells) * (1 + settings.turnovers * settings.rounds)
+        + (len(items) - len(cells)) * settings.exactness_prompts
+    )
+    return len(starts) * settings.start_timeout + streams * settings.request_timeout

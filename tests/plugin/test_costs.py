@@ -1,0 +1,76 @@
+"""`--ddtree-plan` says what a run will cost and starts nothing; `--ddtree-time-budget` skips the rest and keeps what is measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from suite import SMALL, run
+
+BENCH = ("-m", "bench", "-k", "throughput", *SMALL)
+SPENDER = """
+from pytest_ddtree.budget import Budget
+from pytest_ddtree.session import BUDGET
+
+
+class Spender:
+    def __init__(self, config):
+        self.config = config
+
+    def pytest_ddtree_measured(self, config, figures):
+        if figures.config == "baseline":
+            self.config.stash[BUDGET]._allowed_s = 0.0
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Spender(config))
+"""
+
+
+def test_a_plan_starts_nothing_and_knows_what_an_earlier_run_took(tmp_path: Path) -> None:
+    plan = (*BENCH, "--ddtree-budget", "8,16", "--ddtree-plan")
+    first = run(*plan, results=tmp_path)
+    assert first.code == 0, first.output
+    assert "server starts: 3" in first.output
+    assert "baseline: its tests and answers and speeds that the configs are compared with" in first.output
+    assert "cells: 3 on 3 configs" in first.output
+    assert "6 rounds" in first.output
+    assert "no estimate: there are no timings" in first.output
+    assert first.tests == {}
+    assert not list(tmp_path.glob("*/results.jsonl"))
+
+    ran = run(*BENCH, "--ddtree-budget", "8", results=tmp_path)
+    assert ran.code == 0, ran.output
+    (stored,) = tmp_path.glob("*/results.jsonl")
+    timings = [json.loads(line)["timing"] for line in stored.read_text().splitlines() if '"timing"' in line]
+    assert {(one["config"], one["what"]) for one in timings} == {
+        ("baseline", "ctx60-c2"),
+        ("b8-k4-wnone", "ctx60-c2"),
+    }
+
+    second = run(*plan, results=tmp_path)
+    assert second.code == 0, second.output
+    assert "for 3 of 3 tests" in second.output
+    assert "(1 of them by another config's)" in second.output
+    assert len(list(tmp_path.glob("*/results.jsonl"))) == 1
+
+
+def test_out_of_time_the_rest_is_skipped_and_what_is_measured_stays(tmp_path: Path) -> None:
+    (tmp_path / "spender.py").write_text(SPENDER)
+    budget = ("-p", "spender", "-o", f"pythonpath={tmp_path}", "--ddtree-time-budget", "1h")
+    outcome = run(*BENCH, "--ddtree-budget", "8", *budget, results=tmp_path)
+    assert outcome.code == 0, outcome.output
+    assert outcome.tests == {
+        "test_throughput[baseline-ctx60-c2]": "passed",
+        "test_throughput[b8-k4-wnone-ctx60-c2]": "skipped",
+    }
+    assert "out of time: --ddtree-time-budget" in outcome.messages["test_throughput[b8-k4-wnone-ctx60-c2]"]
+    assert "1 test did not run and judged nothing; what was measured before is valid" in outcome.output
+    assert "server starts: 1 in" in outcome.output
+    assert "baseline: code, temperature 0, cache flushed, 2 rounds" in outcome.output
+
+
+def test_a_budget_of_nothing_starts_nothing(tmp_path: Path) -> None:
+    outcome = run(*BENCH, "--ddtree-time-budget", "0.0001s", results=tmp_path)
+    assert set(outcome.tests.values()) == {"skipped"}, outcome.output
+    assert not list(tmp_path.glob("*/results.jsonl"))
