@@ -164,20 +164,20 @@ class Speed:
         return run.await_(measuring)
 
     def _refuse_infeasible(self, server: Server, key: CellKey) -> None:
-        if key.cache == "warm" and server.info.get("disable_radix_cache") is True:
-            raise Infeasible(
-                f"{key.id}: the server has no prefix cache (disable_radix_cache), so none can be warm"
-            )
         least = self._run.maker(key.workload).minimum
-        if key.context < least:
-            raise Infeasible(f"{key.id}: a prompt of {key.workload} has at least {least} tokens")
-        reason = infeasible(
-            concurrency=key.concurrency,
-            context=key.context,
-            output=longest_output(self._settings.output),
-            max_total_tokens=whole(server.info.get("max_total_num_tokens")),
-            max_request_tokens=whole(server.info.get("max_req_input_len")),
-        )
+        reason: str | None
+        if key.cache == "warm" and server.info.get("disable_radix_cache") is True:
+            reason = "the server has no prefix cache (disable_radix_cache), so none can be warm"
+        elif key.context < least:
+            reason = f"a prompt of {key.workload} has at least {least} tokens"
+        else:
+            reason = infeasible(
+                concurrency=key.concurrency,
+                context=key.context,
+                output=longest_output(self._settings.output),
+                max_total_tokens=whole(server.info.get("max_total_num_tokens")),
+                max_request_tokens=whole(server.info.get("max_req_input_len")),
+            )
         if reason is not None:
             text = f"{key.id}: {reason}"
             self._run.store(
