@@ -89,7 +89,7 @@ class CodingAnswers:
             output=settings.coding_output,
             concurrency=settings.coding_concurrency,
         )
-        found = run.await_(recording)
+        found = run.await_(recording, "coding")
         if self._recorded is not None:
             found = BaselineAnswers(
                 {**self._recorded.records, **found.records}, {**self._recorded.scores, **found.scores}
@@ -113,7 +113,7 @@ class CodingAnswers:
             return record
 
         try:
-            records = run.await_(each(ask, list(enumerate(problems)), settings.coding_concurrency))
+            records = run.await_(each(ask, list(enumerate(problems)), settings.coding_concurrency), "coding")
         except AnswerFailed as error:
             raise run.fault(config, error.record) or error from None
         return {problem.task_id: record for problem, record in zip(problems, records, strict=True)}
@@ -184,7 +184,7 @@ class CodingAnswers:
         if facts.target is not None and not has_chat_template(facts.target):
             return f"the model at {facts.target} has no chat template"
         request = self._chat_request(problem, Sampling(max_new_tokens=1))
-        record = run.await_(self._chat(server.url).generate(request, stream=False))
+        record = run.await_(self._chat(server.url).generate(request, stream=False), "coding")
         if record.http_status in _ABSENT:
             return f"{server.url} has no /v1/chat/completions (HTTP {record.http_status})"
         if record.http_status != 200 or record.prompt_tokens is None:
@@ -202,7 +202,7 @@ class CodingAnswers:
             baseline=self._recorded,
             concurrency=run.settings.coding_concurrency,
         )
-        return run.await_(scoring)
+        return run.await_(scoring, "coding")
 
     def _verdicts(
         self, config: Config, judged: Sequence[JudgedAnswer], records: dict[str, Record], level: Level
@@ -282,7 +282,7 @@ class CodingAnswers:
             return api == "chat"
         server = run.get(BASELINE)
         one = Request(sampling=Sampling(max_new_tokens=1), input_ids=(1, 2, 3), tag="is there a /generate")
-        record = run.await_(run.async_client(server).generate(one, stream=False))
+        record = run.await_(run.async_client(server).generate(one, stream=False), "coding")
         if record.http_status not in _ABSENT:
             return False
         run.progress(

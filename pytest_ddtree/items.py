@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ddtree.grid import CellKey, Config, sort_key
 from pytest_ddtree.plan import Plan
+from pytest_ddtree.turns import fair
 
 if TYPE_CHECKING:
     from pytest_ddtree.coding.problems import Problem
@@ -110,16 +111,28 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
     )
 
 
+def _features(config: Config) -> tuple[float | None, ...]:
+    """What a drift of the machine must not be mistaken for."""
+    full = config.window is None
+    return (config.kind == "chain", config.budget, config.topk, full, config.window, config.block_size)
+
+
 def by_config(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The items with ours grouped by config, baseline first; items that need no server of a config come after those that do.
 
+    Configs take their turns in an order in which no knob goes up or down with time, as far as their number allows: a machine that
+    gets slower must not make the largest budget look slow. The first of the grid stays first.
     Stable: within a config the order stays what it was (failed first, random, ...). Tests of others keep their places.
     """
     places = [index for index, item in enumerate(items) if is_ours(item)]
 
-    def key(item: pytest.Item) -> tuple[bool, tuple[int, ...]]:
+    configs = {config for item in items if (config := config_of(item)) is not None}
+    trees = fair(tuple(sorted((one for one in configs if one.speculative), key=sort_key)), _features)
+    turn = {config: place for place, config in enumerate([*(configs - set(trees)), *trees])}
+
+    def key(item: pytest.Item) -> tuple[bool, int]:
         config = config_of(item)
-        return (True, ()) if config is None else (False, sort_key(config))
+        return (True, 0) if config is None else (False, turn[config])
 
     ordered = list(items)
     for place, item in zip(places, sorted((items[index] for index in places), key=key), strict=True):

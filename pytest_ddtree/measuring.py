@@ -10,7 +10,7 @@ from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Request
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.model import Round
-from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, measure_cell, sampling_for
+from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, Spent, measure_cell, sampling_for
 from pytest_ddtree.workload.endings import endings
 from pytest_ddtree.workload.load import Load
 from pytest_ddtree.workload.measure import CellMeasurement
@@ -69,6 +69,7 @@ async def measure_rounds(
     client_lag: float = 0.01,
     deadline_s: float | None = None,
     extra: Mapping[str, Any] | None = None,
+    spent: Spent = lambda activity, seconds: None,
 ) -> tuple[Round, ...]:
     """Rounds of one cell until `rule` says stop; `keep` is called with each, as `stamp` completed it, as soon as it is measured.
 
@@ -106,6 +107,7 @@ async def measure_rounds(
             on_round=on_round,
             before=[one.tok_s for one in before],
             deadline_s=deadline_s,
+            spent=spent,
         )
     except UnnaturalAnswers:
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Generator
 from itertools import pairwise
 from typing import Any
@@ -27,6 +28,7 @@ from pytest_ddtree.items import (
 )
 from pytest_ddtree.session import (
     AB,
+    BEGAN,
     BUDGET,
     DROPPED,
     GIVEN,
@@ -90,6 +92,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
+    config.stash[BEGAN] = time.monotonic()
     given = config.stash[GIVEN] = _given(config)
     try:
         config.stash[SETTINGS] = options.make_settings(given)

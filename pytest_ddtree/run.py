@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ from pytest_ddtree.rerun import Rerun
 from pytest_ddtree.results.fingerprint import Fingerprint, server_fingerprint, session_fingerprint
 from pytest_ddtree.results.gatekeeper import GatePolicy
 from pytest_ddtree.results.model import CellFigures, Results, StartInfo
+from pytest_ddtree.results.overhead import Activity, Ledger
 from pytest_ddtree.results.resume import Resumed, ResumeRefused
 from pytest_ddtree.results.runs import SESSION, pick_run, read_run
 from pytest_ddtree.results.secrets import mask_values
@@ -45,6 +47,7 @@ from pytest_ddtree.servers.idle import IdleWatch
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.speed import Infeasible, Speed, enough
+from pytest_ddtree.staging import Pilot
 from pytest_ddtree.verifying import NotVerified, Verifier
 from pytest_ddtree.workload.cell import CellNotMeasured
 from pytest_ddtree.workload.choice import workload_of
@@ -104,6 +107,7 @@ class Run:
         policy: GatePolicy | None = None,
         *,
         budget: Budget | None = None,
+        began: float | None = None,
         progress: Callable[[str], None],
         rerun: Rerun = Rerun(),  # noqa: B008 - frozen and without state
         on_verified: Callable[[Config, Verdict], None] = lambda config, verdict: None,
@@ -115,6 +119,8 @@ class Run:
         self.budget = budget or Budget()
         self.progress = progress
         self.results = Results()
+        self.ledger = Ledger(began=began)
+        self.pilot = Pilot(configs, progress=progress)
         self.started = datetime.now(UTC)
         self.run_dir = settings.results / f"{self.started:%Y%m%dT%H%M%SZ}-{os.getpid()}"
         self.facts: ModelFacts = model_facts(settings)
@@ -215,7 +221,14 @@ class Run:
     def _live(self, config: Config) -> Server:
         if config.speculative and self.plan.needs_baseline and self.has_baseline:
             self._baseline_first()
-        return self.get(config)
+        if not config.speculative:
+            return self.get(config)
+        self.pilot.admit(config)
+        try:
+            return self.get(config)
+        except Infrastructure as error:
+            self.pilot.failed(config, error)
+            raise
 
     def _wake(self, config: Config) -> Server:
         """Start the server of a config that was taken over: a new process, of which nothing is known yet."""
@@ -272,7 +285,8 @@ class Run:
         if reason is None and self.recall is not None:
             reason = self.recall.reason(config)
         try:
-            server = self._open_pool().get(config, reason, variant="best" if best else "matched")
+            with self.ledger.during("start"):
+                server = self._open_pool().get(config, reason, variant="best" if best else "matched")
         finally:
             self._note_starts()
         self._handles[config] = server
@@ -384,13 +398,17 @@ class Run:
         """A synchronous client of a server, on the session's own loop."""
         return Client(server.url, api_key=self.settings.api_key, loop=self._loop)
 
-    def await_(self, awaited: Awaitable[T]) -> T:
-        """The result of what is awaited in the session's own loop; Ctrl-C cancels it."""
+    def await_(self, awaited: Awaitable[T], activity: Activity | None = "verify") -> T:
+        """The result of what is awaited in the session's own loop; Ctrl-C cancels it.
+
+        `activity` is what the time counts as; None where the awaited says it itself.
+        """
 
         async def run() -> T:
             return await awaited
 
-        return self._loop.run(run())
+        with nullcontext() if activity is None else self.ledger.during(activity):
+            return self._loop.run(run())
 
     def maker(self, workload: str) -> PromptMaker:
         """Makes prompts of one workload class for the target model.
@@ -416,7 +434,13 @@ class Run:
 
     def verify(self, config: Config) -> Verdict:
         """The verdict on a config, made once. Raises Infrastructure."""
-        return self.verifier.verify(config)
+        try:
+            verdict = self.verifier.verify(config)
+        except Infrastructure as error:
+            self.pilot.failed(config, error)
+            raise
+        self.pilot.judged(config, verdict)
+        return verdict
 
     def measure(self, config: Config, key: CellKey) -> CellFigures:
         """The figures of one cell, measured once. Raises Infrastructure or Infeasible."""
@@ -432,6 +456,10 @@ class Run:
         if self._concluded:
             return
         self._concluded = True
+        if not self.results.empty and self._store is not None:
+            account = self.ledger.account()
+            self.results.overhead = str(account)
+            self.store("overhead", **account.as_json(), text=str(account))
         self.gating.close(cells_of(self.settings))
 
     def close(self) -> None:

@@ -31,6 +31,8 @@ PROBLEMS: pytest.StashKey[tuple[Problem, ...]] = pytest.StashKey()
 AB: pytest.StashKey[Ab] = pytest.StashKey()
 DROPPED = pytest.StashKey[tuple[grids.Config, ...]]()
 """Configs that `--ddtree-where` took out of the grid."""
+BEGAN = pytest.StashKey[float]()
+"""When the session began, on the monotonic clock."""
 INTERRUPTED = pytest.StashKey[int]()
 BUDGET = pytest.StashKey[Budget]()
 GRID = pytest.StashKey[tuple[grids.Config, ...]]()
@@ -53,6 +55,7 @@ def run_of(config: pytest.Config) -> Run:
             config.stash.get(PLAN, Plan()),
             config.stash.get(POLICY, None),
             budget=config.stash.get(BUDGET, None),
+            began=config.stash.get(BEGAN, None),
             progress=_progress(config),
             rerun=Rerun(config.stash.get(GIVEN, {}), config.invocation_params.dir),
             on_verified=lambda of, verdict: config.hook.pytest_ddtree_verified(config=of, verdict=verdict),

@@ -160,8 +160,9 @@ class Speed:
             keep=lambda one: run.store("round", round=one.as_json()),
             client_lag=settings.client_lag,
             deadline_s=settings.request_timeout,
+            spent=run.ledger.add,
         )
-        return run.await_(measuring)
+        return run.await_(measuring, None)
 
     def _refuse_infeasible(self, server: Server, key: CellKey) -> None:
         least = self._run.maker(key.workload).minimum
@@ -211,7 +212,7 @@ class Speed:
             ),
             deadline_s=settings.request_timeout,
         )
-        chosen = run.await_(choosing)
+        chosen = run.await_(choosing, "warm-up")
         numbers = {maker.make(key.context, index).tag: index for index in range(4 * len(chosen))}
         indices = tuple(numbers[prompt.tag] for prompt in chosen)
         self._indices[(key.prompts, key.context)] = indices

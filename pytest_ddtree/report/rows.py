@@ -6,7 +6,7 @@ from pytest_ddtree.grid import BASELINE
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.report.terminal import speedup
 from pytest_ddtree.report.text import figure, milliseconds
-from pytest_ddtree.results.model import Results
+from pytest_ddtree.results.model import Results, config_order
 from pytest_ddtree.results.runs import SESSION
 
 HEAD = (
@@ -42,7 +42,7 @@ _CONDITIONS = (
 def cell_rows(results: Results) -> list[tuple[str, ...]]:
     """One row a cell; a corrupt config has none, because the speed of wrong answers is no result."""
     rows: list[tuple[str, ...]] = []
-    for config, key in results.cells:
+    for config, key in sorted(results.cells, key=lambda cell: (config_order(cell[0]), cell[1])):
         figures = results.figures(config, key)
         if figures is None:
             continue
@@ -96,4 +96,5 @@ def condition_rows(report: Report) -> list[tuple[str, str]]:
             for start in starts
         )
         rows.append(("server starts", f"{len(starts)} in {total:.1f} s: {listed}"))
+    rows.append(("time", report.results.overhead))
     return [(name, value) for name, value in rows if value]

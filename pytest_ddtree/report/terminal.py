@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.text import figure, milliseconds, table
 from pytest_ddtree.report.threeway import three_way
-from pytest_ddtree.results.model import CellFigures, Results
+from pytest_ddtree.results.model import CellFigures, Results, config_order
 
 BASELINE = "baseline"
 
@@ -15,7 +15,7 @@ BASELINE = "baseline"
 def lines(results: Results) -> list[str]:
     """The whole report."""
     text: list[str] = []
-    configs = list(dict.fromkeys(config for config, _ in results.cells))
+    configs = sorted({config for config, _ in results.cells}, key=config_order)
     for config in configs:
         verdict = results.verdict(config)
         if verdict is not None and not verdict.passed:
@@ -33,6 +33,8 @@ def lines(results: Results) -> list[str]:
     if results.starts:
         text.append("")
         text.extend(_starts(results))
+    if results.overhead:
+        text.append(results.overhead)
     if results.gates:
         text.append("")
         text.extend(_gates(results))
@@ -95,7 +97,7 @@ def speedup(results: Results, config: str, key: CellKey) -> str:
 
 
 def _summary(results: Results) -> list[str]:
-    configs = list(dict.fromkeys([*results.verdicts, *(config for config, _ in results.cells)]))
+    configs = sorted({*results.verdicts, *(config for config, _ in results.cells)}, key=config_order)
     configs = [config for config in configs if config != BASELINE]
     if not configs:
         return []

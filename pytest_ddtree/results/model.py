@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any
@@ -223,6 +224,12 @@ class StartInfo:
     seconds: float
 
 
+def config_order(config: str) -> tuple[int, list[int], str]:
+    """Sorts the ids of configs as people look for them: baseline, chains, then trees by their numbers; not as they were started."""
+    rank = 0 if config == "baseline" else 1 if config.startswith("chain") else 2
+    return rank, [int(number) for number in re.findall(r"\d+", config)], config
+
+
 @dataclass(slots=True)
 class Results:
     """Everything found so far, in the order in which it was found."""
@@ -233,6 +240,8 @@ class Results:
     """Config id -> verdicts, one a level, the last one counts most."""
     cells: dict[tuple[str, CellKey], CellFigures] = field(default_factory=dict)
     coding: dict[str, CodingSummary] = field(default_factory=dict)
+    overhead: str = ""
+    """Where the time went and how much of it was the harness itself, as a sentence."""
     warnings: list[str] = field(default_factory=list)
     gates: list[Mapping[str, Any]] = field(default_factory=list)
     """What `Gate.as_json` gave, in the order in which cells were judged."""

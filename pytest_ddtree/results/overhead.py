@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Activity = Literal["start", "verify", "warm-up", "flush", "load", "wait"]
-"""What a session does on purpose. `wait`: for a lock, or for another run to end."""
+Activity = Literal["start", "verify", "warm-up", "flush", "load", "coding"]
+"""What a session does on purpose. `start`: a server is brought up, and the one that has to go for it down; `load`: what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ class Account:
 class Ledger:
     """Adds up activities as they happen; of nested ones the inner gets the time. Not thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, began: float | None = None) -> None:
+        """`began`: when the session began on this clock, where that was before now."""
         self._clock = clock
-        self._began = clock()
+        self._began = clock() if began is None else began
         self._parts: dict[str, float] = {}
         self._open: list[tuple[str, float]] = []
 

@@ -199,6 +199,8 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         results.gates.append({**record["gate"], "text": str(record["gate"]["text"])})
     elif kind == "ab":
         run.block_rounds = int(record["rounds"])
+    elif kind == "overhead":
+        results.overhead = str(record["text"])
     elif kind == "warning":
         results.warnings.append(str(record["text"]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pytest_ddtree.axes import Cache
 from pytest_ddtree.client.records import Request, Sampling
@@ -60,6 +60,9 @@ class CellResult:
         return asdict(self) | {"decision": {**asdict(self.decision), "text": str(self.decision)}}
 
 
+Spent = Callable[[Literal["warm-up", "flush", "load"], float], None]
+"""Is told what time went into, in seconds."""
+
 MakeRequests = Callable[[int, Sequence[int]], Sequence[Request]]
 """(number of the first prompt, output length of each) -> that many requests, distinct for distinct numbers."""
 
@@ -89,12 +92,14 @@ async def measure_cell(
     progress: Callable[[str], None] = lambda text: None,
     on_round: Callable[[int, Load, CellMeasurement], None] = lambda number, load, cell: None,
     before: Sequence[float] = (),
+    spent: Spent = lambda activity, seconds: None,
 ) -> CellResult:
     """Warm up with distinct requests of the cell's shape, then run rounds until `rule` says stop.
 
     Every round sends other prompts. `on_round` is called with each round's number, load and figures as soon as it is
     measured; `before` are the tok/s of rounds that were measured earlier (a resumed session), which count.
     `kernel_stamps` says whether the kernel stamps arrivals; a transport knows that from its first connection on.
+    `spent` is told what the time went into, in seconds: warm-up, emptying or filling the cache, load.
     Raises CellNotMeasured when a request fails, when the server does not count tokens exactly, or when the client was
     the limit.
     """
@@ -107,6 +112,7 @@ async def measure_cell(
     first = measure(warm)
     _refuse_failures(first, "warm-up")
     warm_up_s = time.monotonic() - began
+    spent("warm-up", warm_up_s)
     service_s = first.latency.mean if first.latency else 0.0
     starts = stagger_starts(spec.concurrency, service_s) if spec.stagger else ()
     rounds: list[CellMeasurement] = []
@@ -115,14 +121,17 @@ async def measure_cell(
     while not decision.stop:
         number = len(before) + len(rounds)
         requests = make(spec.concurrency + number * count, lengths)
+        flush_began = time.monotonic()
         if spec.cache != "untouched":
             await client.flush_cache()
         if spec.cache == "warm":
             await _fill_cache(client, requests, spec, deadline_s)
         round_began = time.monotonic()
+        spent("flush", round_began - flush_began)
         load = await closed_loop(
             client, requests, concurrency=spec.concurrency, starts_s=starts, deadline_s=deadline_s
         )
+        spent("load", load.wall_s)
         cell = measure(load)
         _refuse_failures(cell, f"round {number + 1}")
         reason = bound(cell, kernel_stamps=kernel_stamps(), limits=limits)

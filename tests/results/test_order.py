@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from made import KEY, a_round
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.order import blocks, drift_cells, drifts, mirrored
 from pytest_ddtree.results.overhead import Ledger
+from pytest_ddtree.turns import fair
 
 NAMES = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=2, max_size=6, unique=True)
 
@@ -127,3 +130,30 @@ def test_activities_never_add_up_to_more_than_there_was(steps: list[tuple[str, f
     account = ledger.account()
     assert sum(account.parts.values()) == pytest.approx(account.wall)
     assert account.share == pytest.approx(0.0, abs=1e-9)
+
+
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=12, unique=True))
+def test_a_fair_order_keeps_everything_and_the_first_in_its_place(budgets: list[int]) -> None:
+    order = fair(budgets, lambda budget: (budget, None))
+    assert sorted(order) == sorted(budgets)
+    assert order[0] == budgets[0]
+    assert order == fair(budgets, lambda budget: (budget, None))
+
+
+def test_no_knob_of_a_sweep_goes_with_time() -> None:
+    grid = [(budget, topk, window) for window in (0, 2048) for topk in (4, 8) for budget in (8, 16, 32)]
+
+    def lean(order: Sequence[tuple[int, int, int]], knob: int) -> float:
+        return abs(statistics.correlation(range(len(order)), [point[knob] for point in order]))
+
+    assert max(lean(grid, knob) for knob in range(3)) > 0.8
+    assert max(lean(fair(grid, lambda point: point), knob) for knob in range(3)) < 0.1
+
+
+def test_three_budgets_do_not_go_up_or_down() -> None:
+    assert fair(
+        ["chain", "b4", "b8", "b16"], lambda name: (float(name[1:]) if name != "chain" else None,)
+    ) not in (
+        ("chain", "b4", "b8", "b16"),
+        ("chain", "b16", "b8", "b4"),
+    )

@@ -93,3 +93,33 @@ def test_a_planted_slow_down_fails_the_gate_inside_the_test(tmp_path: Path) -> N
     assert code == 1, output
     assert "b8-k4-wnone ctx60-c1: tok_s regressed" in output
     assert {file: file.read_bytes() for file in expected.iterdir()} == written
+
+
+@pytest.mark.slow
+def test_a_corrupt_config_costs_no_benchmark_time(tmp_path: Path) -> None:
+    """Every round and the verdicts are in the store: none of the corrupt config is."""
+    code, output = run(
+        tmp_path,
+        "--ddtree-budget=4,8",
+        "--ddtree-concurrency=1",
+        "--ddtree-spec-args=--plant bonus_repeated",
+    )
+    assert code == 1, output
+    (path,) = find_runs(tmp_path)
+    stored = read_run(path)
+    assert {config: stored.results.verdict(config).kind for config in ("b4-k4-wnone", "b8-k4-wnone")} == {
+        "b4-k4-wnone": "corrupt",
+        "b8-k4-wnone": "corrupt",
+    }
+    assert {one.config for one in stored.rounds} == {"baseline"}
+    assert "pilot b4-k4-wnone is corrupt; 1 more to go" in output
+    # The run is complete: resumed, it starts nothing.
+    code, output = run(
+        tmp_path,
+        *("--ddtree-budget=4,8", "--ddtree-concurrency=1", "--ddtree-spec-args=--plant bonus_repeated"),
+        "--ddtree-resume=last",
+    )
+    assert code == 1, output
+    assert "starting" not in output
+    assert find_runs(tmp_path) == (path,)
+    assert read_run(path).rounds == stored.rounds
