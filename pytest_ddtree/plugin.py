@@ -23,6 +23,7 @@ from pytest_ddtree.items import (
     PROBLEM_FIXTURE,
     SERVER_FIXTURE,
     Sorter,
+    fixtures_of,
     is_ours,
     plan_of,
 )
@@ -35,6 +36,7 @@ from pytest_ddtree.session import (
     INTERRUPTED,
     PLAN,
     POLICY,
+    PROBLEM_FAULTS,
     RUN,
     SETTINGS,
     cells_in,
@@ -222,6 +224,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Derive from the selected items what the baseline has to provide, and check the options against the model's own config."""
     ours = [item for item in session.items if is_ours(item)]
+    if PROBLEM_FAULTS in session.config.stash and any(PROBLEM_FIXTURE in fixtures_of(item) for item in ours):
+        raise pytest.UsageError(session.config.stash[PROBLEM_FAULTS])
     if not ours or session.config.option.collectonly:
         return
     from pytest_ddtree.gating import gate_options

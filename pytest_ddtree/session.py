@@ -28,6 +28,8 @@ RUN: pytest.StashKey[Run] = pytest.StashKey()
 PLAN = pytest.StashKey[Plan]()
 POLICY: pytest.StashKey[GatePolicy] = pytest.StashKey()
 PROBLEMS: pytest.StashKey[tuple[Problem, ...]] = pytest.StashKey()
+PROBLEM_FAULTS = pytest.StashKey[str]()
+"""What is wrong with the files of the coding problems."""
 AB: pytest.StashKey[Ab] = pytest.StashKey()
 DROPPED = pytest.StashKey[tuple[grids.Config, ...]]()
 """Configs that `--ddtree-where` took out of the grid."""
@@ -171,7 +173,8 @@ def _progress(config: pytest.Config) -> Callable[[str], None]:
 
 
 def problems_of(config: pytest.Config) -> tuple[Problem, ...]:
-    """The coding problems of the session, read once; faults of their files are a usage error before a server starts."""
+    """The coding problems of the session, read once; none where their files have faults, which end the session
+    with a usage error before a server starts."""
     if PROBLEMS not in config.stash:
         from pytest_ddtree.coding.builtin import builtin_problems
         from pytest_ddtree.coding.loaders.load import load_problems
@@ -182,6 +185,7 @@ def problems_of(config: pytest.Config) -> tuple[Problem, ...]:
             paths = settings.problems or (builtin_problems(),)
             config.stash[PROBLEMS] = load_problems(paths, ids=settings.problem, limit=settings.problem_limit)
         except ProblemFilesError as error:
-            # A UsageError raised while tests are generated would come out as a traceback.
-            pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+            # Raised while tests are generated, it would come out as a traceback: `pytest_collection_finish` says it.
+            config.stash[PROBLEM_FAULTS] = str(error)
+            config.stash[PROBLEMS] = ()
     return config.stash[PROBLEMS]

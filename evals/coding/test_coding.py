@@ -14,18 +14,20 @@ def test_problem(ddtree_server, ddtree_problem, ddtree_solve, ddtree_tolerated):
     both sides proves nothing, so it is no pass either.
     """
     pair = ddtree_solve(ddtree_problem)
-    if pair.judgement == "cut":
+    judgement = pair.judgement
+    if judgement == "cut":
         pytest.skip(
             f"{pair.problem}: both answers ran into the token limit (--ddtree-coding-output), which proves nothing"
         )
-    assert pair.judgement in ddtree_tolerated, pair.describe()
+    assert judgement in ddtree_tolerated, pair.describe()
 
 
 def test_no_net_loss(ddtree_server, ddtree_coding_comparison):
     """Over all problems: one-sided exact McNemar test with a margin; says the smallest loss it could have seen."""
     comparison = ddtree_coding_comparison(ddtree_server.config)
+    failed = comparison.failed
     print(comparison)
-    assert not comparison.failed, str(comparison)
+    assert not failed, str(comparison)
 
 
 def test_no_more_truncation_missing_code_or_timeouts(ddtree_server, ddtree_coding_counters):
@@ -50,4 +52,5 @@ def test_answers_at_level_full(ddtree_config, ddtree_coding_verdict):
     verdict = ddtree_coding_verdict(ddtree_config)
     if isinstance(verdict, str):
         pytest.skip(verdict)
-    assert verdict.passed, "\n".join([verdict.summary(), *verdict.reasons])
+    passed = verdict.passed
+    assert passed, "\n".join([verdict.summary(), *verdict.reasons])

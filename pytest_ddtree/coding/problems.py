@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from pytest_ddtree.errors import Infrastructure
 
 Mode: TypeAlias = Literal["function", "class", "stdin", "check", "asserts"]
-Comparison: TypeAlias = Literal["exact", "approx", "set", "lines"]
+Comparison: TypeAlias = Literal["exact", "equal", "approx", "set", "lines"]
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 COMPARISONS: Final[tuple[Comparison, ...]] = get_args(Comparison)
@@ -22,7 +22,8 @@ class Case:
 
     `args` and `kwargs` go to the function, or to the constructor in mode "class", where `calls` are (method,
     positional arguments) pairs. `stdin` is the input of a program. `expect` is the value, the list of the
-    calls' values, or the whole output. `atol` is the absolute tolerance of "approx", None for its default.
+    calls' values, or the whole output. `atol` is the absolute tolerance of "approx" and "equal", None for
+    its default.
     """
 
     args: tuple[Any, ...] = ()

@@ -50,6 +50,19 @@ def test_approx(got: Any, expected: Any, same: bool) -> None:
     assert agree(got, expected, "approx") is same
 
 
+@pytest.mark.parametrize(
+    ("got", "expected", "same"),
+    [
+        (5, 5.0, True), (True, 1, True), (0, False, True), ([1, 2.0], [1.0, 2], True), ({1: 2}, {True: 2.0}, True), ({1}, {1.0}, True),
+        (0.1 + 0.2, 0.3, True), ([0.1 + 0.2], [0.3], True), ({1}, frozenset({1}), True), (1e-3, 0, False),
+        ([1], (1,), False), ("1", 1, False), ("a", b"a", False), (None, 0, False), (1, 2, False), ([1, 2], [2, 1], False),
+        (NAN, NAN, True), ("a ", "a", True), ("a", "b", False), (5_000_000, 5_000_001, False), (5_000_000, 5_000_000.5, True),
+    ],
+)  # fmt: skip
+def test_equal_is_pythons_own_or_approx(got: Any, expected: Any, same: bool) -> None:
+    assert agree(got, expected, "equal") is same
+
+
 def test_approx_takes_an_absolute_tolerance() -> None:
     assert agree(1.05, 1.0, "approx", 0.1)
     assert not agree(1.05, 1.0, "approx", 0.01)

@@ -171,9 +171,9 @@ def test_mbpp_asserts_become_cases(tmp_path: Path) -> None:
     problem = load_one(tmp_path, MBPP)
     assert (problem.task_id, problem.mode, problem.entry_point) == ("Mbpp/901", "function", "add_pair")
     assert problem.cases == (
-        Case(args=((1, 2),), expect=3),
-        Case(args=((0.5, 1),), expect=1.5, cmp="approx"),
-        Case(args=((3, 4),), expect=7),
+        Case(args=((1, 2),), expect=3, cmp="equal"),
+        Case(args=((0.5, 1),), expect=1.5, cmp="equal"),
+        Case(args=((3, 4),), expect=7, cmp="equal"),
     )
     assert "assert add_pair((1, 2)) == 3" in problem.question
     assert "7 == add_pair" not in problem.question
@@ -212,7 +212,7 @@ def test_evalplus_inputs_wait_for_the_reference(tmp_path: Path) -> None:
     problem = load_one(
         tmp_path, {**HUMANEVAL, "base_input": [[[1]]], "plus_input": [[[2, 3]]], "atol": 0, "contract": "x"}
     )
-    assert (problem.mode, problem.cases, problem.cmp) == ("function", (), "approx")
+    assert (problem.mode, problem.cases, problem.cmp) == ("function", (), "equal")
     assert problem.inputs == (([1],), ([2, 3],))
     assert problem.extra == {"contract": "x"}
 
@@ -404,7 +404,7 @@ def test_faults_in_toml_name_the_line_of_the_key(tmp_path: Path) -> None:
         ("    return n * by", "    return n *", "solution: is no valid Python"),
         ("'''Hm.'''", "'''Hm. </think>'''", "must not hold the closing tag"),
         ('args = "(2,)"', 'args = "(2)"', "must be a tuple of arguments; a single one"),
-        ('cmp = "exact"', 'cmp = "exact"\natol = 1', "means something with cmp approx only"),
+        ('cmp = "exact"', 'cmp = "exact"\natol = 1', "means something with cmp approx or equal only"),
         ('cmp = "exact"', 'cmp = "set"', "set compares lists"),
         ('cmp = "exact"', 'cmp = "lines"', "lines compares texts"),
         ("{'by': 1}", "{1: 1}", "argument names as keys"),

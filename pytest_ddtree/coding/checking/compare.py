@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..sandbox.inner.codec import CodecError, encode
 
-MODES: Final = frozenset({"exact", "approx", "set", "lines"})
+MODES: Final = frozenset({"exact", "equal", "approx", "set", "lines"})
 TOLERANCE: Final = 1e-6
 _NO_LIMIT: Final = 1 << 40
 
@@ -19,15 +19,19 @@ def agree(got: Any, expected: Any, cmp: str = "exact", atol: float | None = None
     exact: equal values of equal types throughout: True is not 1, 1 is not 1.0, a list is not a tuple; a NaN
     equals a
         NaN, 0.0 equals -0.0, and the order of a dict or set does not count.
+    equal: what Python's == says (1 equals 1.0 and True; a list is still not a tuple), or approx. What public sets
+        that compare with == mean.
     approx: like exact, but numbers (not bools) agree within a relative 1e-6 or the absolute `atol` (default
     1e-6),
-        integers and floats with each other; the elements of sets and the keys of dicts must agree exactly.
+        integers with floats, but two integers must be equal; the elements of sets and the keys of dicts must agree exactly.
         Two texts are compared by lines, their words as numbers where both are.
     set: lists or tuples (of the same type) or sets with exactly equal elements, each as often, in any order.
     lines: texts by lines, without white space at the ends of lines and without empty lines at the end.
     """
     if cmp == "exact":
         return _same(got, expected)
+    if cmp == "equal":
+        return _equal(got, expected) or _close(got, expected, TOLERANCE if atol is None else atol)
     if cmp == "approx":
         return _close(got, expected, TOLERANCE if atol is None else atol)
     if cmp == "set":
@@ -49,6 +53,14 @@ def _same(got: Any, expected: Any) -> bool:
     try:
         return _key(got) == _key(expected)
     except CodecError:
+        return False
+
+
+def _equal(got: Any, expected: Any) -> bool:
+    """Python's own ==, which is safe here: both values consist of exact builtin types, so no foreign method runs."""
+    try:
+        return bool(got == expected)
+    except RecursionError:
         return False
 
 
@@ -94,6 +106,8 @@ def _is_number(value: Any) -> bool:
 def _near(got: int | float, expected: int | float, atol: float) -> bool:
     if got == expected:
         return True
+    if type(got) is int and type(expected) is int:
+        return False
     try:
         mine, theirs = float(got), float(expected)
     except OverflowError:

@@ -40,6 +40,7 @@ _TAG: Final = re.compile(
         | <channel\|> | <\|close\|>\s?think(?:<\|sep\|?>?)? | <\|open\|>\s?response(?:<\|sep\|?>?)?
         )
       | (?P<tools><\|tool_calls_section_begin\|>)
+      | (?P<call><tool_calls?> | <function_calls?> | <｜tool▁calls▁begin｜> | <\|python_tag\|>)
       | (?P<stop>
           <\|(?:im_end|endoftext|eot_id|end_of_text|return|end|eom_id|end_of_msg|END_OF_TURN_TOKEN)\|>
         | </s> | <end_of_turn> | <eos> | <｜end▁of▁sentence｜>
@@ -52,6 +53,14 @@ _TAG: Final = re.compile(
 _TAG_START: Final = re.compile(r"[<\[◁&](?=[/|｜ltmsecTrohi◁a-z])", re.IGNORECASE)
 _ANY_GROUP: Final = "*"
 _TOOLS_END: Final = "<|tool_calls_section_end|>"
+_CALL_END: Final = re.compile(
+    r"</tool_calls?>|</function_calls?>|<｜tool▁calls▁end｜>|<\|eom_id\|>", re.IGNORECASE
+)
+#: A closing tag of which the end of the text left only the beginning.
+_CUT_CLOSE: Final = re.compile(
+    r"(?:<|&lt;)/\s?(?:[a-z]{1,12}:)?(?:thi(?:n(?:k(?:i(?:ng?)?)?)?)?|thoughts?|reasoning|scratchpad|reflection)\s*\Z",
+    re.IGNORECASE,
+)
 _CUT_STOP: Final = re.compile(r"<\|[A-Za-z_]{0,20}\|?$")
 _LEADING: Final = re.compile(
     r"(?:[\s\ufeff\u200b]|<\|[A-Za-z_]{1,30}\|>(?:assistant\b)?|<s>|<bos>)*+", re.IGNORECASE
@@ -70,7 +79,7 @@ class Split:
     unclosed: bool
 
 
-_Kind: TypeAlias = Literal["open", "close", "tools", "stop"]
+_Kind: TypeAlias = Literal["open", "close", "tools", "call", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,8 @@ class _Splitter:
         self._group = ""
         self._closed = False
         self._closed_clearly = False
+        self._calls_stay_open = False
+        self._calls: set[Span] = set()
         self._inner_opens: list[int] = []
         self._blocks: Iterator[Fenced] | None = None
         self._scan_from = start
@@ -149,10 +160,24 @@ class _Splitter:
                 self._on_close(tag)
             elif tag.kind == "tools":
                 self._on_tools(tag)
+            elif tag.kind == "call":
+                self._on_call(tag)
             elif self._opened_at is None and not tag.mention:
                 stop = tag.start
                 break
+        if (
+            stop == self._end
+            and not self._closed
+            and self._opened_at is None
+            and self._ends_in_a_cut_closer()
+        ):
+            return Split((), ((self._start, self._end),), True)
         return self._result(stop)
+
+    def _ends_in_a_cut_closer(self) -> bool:
+        """Whether the text breaks off inside a closing tag, so that all of it was thinking that the template opened."""
+        found = _CUT_CLOSE.search(self._text, max(self._start, self._end - 40), self._end)
+        return found is not None and self._block_at(found.start()) is None
 
     def _on_open(self, tag: _Tag) -> None:
         if self._opened_at is None and not tag.mention:
@@ -182,17 +207,32 @@ class _Splitter:
         self._opened_at = None
         self._rescan(stop)
 
+    def _on_call(self, tag: _Tag) -> None:
+        """The arguments of a tool call are no answer; within thinking they are thinking, whatever ends it."""
+        if self._opened_at is not None or (tag.mention and self._calls_stay_open):
+            return
+        found = _CALL_END.search(self._text, tag.end, self._end)
+        self._work.scanned += (self._end if found is None else found.end()) - tag.end
+        self._calls_stay_open = found is None
+        if found is None and tag.mention:
+            return
+        stop = self._end if found is None else found.end()
+        self._removed.append((tag.start, stop))
+        self._calls.add((tag.start, stop))
+        self._rescan(stop)
+
     def _result(self, stop: int) -> Split:
-        thinking = list(self._removed)
+        removed = list(self._removed)
         if self._opened_at is not None:
-            thinking.append((self._opened_at, stop))
+            removed.append((self._opened_at, stop))
         answer: list[Span] = []
         position = self._start
-        for begin, finish in [*thinking, (stop, stop)]:
+        for begin, finish in [*removed, (stop, stop)]:
             if begin > position:
                 answer.append((position, begin))
             position = max(position, finish)
-        return Split(tuple(answer), tuple(thinking), self._opened_at is not None)
+        thinking = tuple(span for span in removed if span not in self._calls)
+        return Split(tuple(answer), thinking, self._opened_at is not None)
 
     def _after_last_closer(self) -> Split:
         """For hostile input: everything up to the last closing tag is thinking."""
@@ -237,7 +277,7 @@ class _Splitter:
             return True
         if not block.closed:
             return False
-        if tag.kind == "stop" or (self._closed_clearly and self._opened_at is None):
+        if tag.kind in ("stop", "call") or (self._closed_clearly and self._opened_at is None):
             return True
         return any(block.body_start <= at < tag.start for at in self._inner_opens[-8:])
 
@@ -313,7 +353,7 @@ def _kind(match: re.Match[str]) -> _Kind:
         return "open"
     if match["close"]:
         return "close"
-    return "tools" if match["tools"] else "stop"
+    return "tools" if match["tools"] else "call" if match["call"] else "stop"
 
 
 def _group(match: re.Match[str]) -> str:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pytest_ddtree.coding.extract.source import quietly
-from pytest_ddtree.coding.loaders.values import has_float
 from pytest_ddtree.coding.problems import Case
 
 _DEFAULT_REL_TOL: Final = 1e-9
@@ -49,7 +48,7 @@ def case_of(statement: ast.Assert, name: str) -> Case | None:
     """The case that an assert states about calls of `name`, None where it says something else.
 
     Understood are ``f(...) == literal``, its mirror image, ``is``, and ``math.isclose(f(...), literal)``, with
-    literal arguments. Where a float is expected the comparison is approximate, else exact.
+    literal arguments. `==` compares as Python does, floats approximately; `is` compares exactly.
     """
     test = statement.test
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.Is)):
@@ -59,7 +58,7 @@ def case_of(statement: ast.Assert, name: str) -> Case | None:
         case, value = _arguments(left, name), _literal(right)
         if case is None or value is None:
             return None
-        return replace(case, expect=value[0], cmp="approx" if has_float(value[0]) else "exact")
+        return replace(case, expect=value[0], cmp="equal" if isinstance(test.ops[0], ast.Eq) else "exact")
     if isinstance(test, ast.Call) and _called(test) == "isclose" and len(test.args) == 2:
         case, value = _arguments(test.args[0], name), _literal(test.args[1])
         tolerance = _tolerance(test, value)

@@ -111,8 +111,8 @@ def _check_types(
         number = isinstance(atol, (int, float)) and not isinstance(atol, bool)
         if not number or not math.isfinite(atol) or atol < 0:
             faults.add((index, "atol"), "must be a number of at least 0")
-        elif cmp != "approx":
-            faults.add((index, "atol"), "means something with cmp approx only")
+        elif cmp not in ("approx", "equal"):
+            faults.add((index, "atol"), "means something with cmp approx or equal only")
 
 
 def _is_call(call: Any) -> bool:

@@ -33,7 +33,7 @@ def from_evalplus(record: Mapping[str, Any]) -> Problem:
     """A problem of HumanEval+ or MBPP+. Raises RecordError.
 
     JSON knows no tuples and sets. MBPP+ states a few calls as Python asserts besides: the types of their
-    arguments are given to the JSON inputs. Numbers are compared approximately, as the set itself does.
+    arguments are given to the JSON inputs. Values are compared with ==, numbers approximately, as the set itself does.
 
     Where the base test never asserts anything about a call directly, several outputs are right (a root of a
     polynomial, say) and the reference's own would be one of many: then that test is used, not the inputs.
@@ -68,7 +68,7 @@ def from_evalplus(record: Mapping[str, Any]) -> Problem:
         question=completion_question(prompt) if completes else _sentence_question(prompt),
         inputs=tuple(_typed_like(arguments, examples) for arguments in inputs),
         solution=solution,
-        cmp="approx",
+        cmp="equal",
         atol=float(atol),
         shape="evalplus",
         extra={key: value for key, value in record.items() if key not in _KEYS},

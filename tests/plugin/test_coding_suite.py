@@ -1,0 +1,110 @@
+"""The coding suite on the embedded server, healthy, under planted faults and under rounding noise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from suite import run
+
+FEW = (
+    *("-m", "coding", "--ddtree-context", "60", "--ddtree-concurrency", "2"),
+    *("--ddtree-exactness-prompts", "8", "--ddtree-exactness-output", "32"),
+)
+TREE = "b8-k4-wnone"
+
+
+def test_a_stop_leak_fails_naming_corrupt_though_every_code_passes(tmp_path: Path) -> None:
+    """The leaked tokens are what the model itself would go on with: their gaps are 0, and the codes are right."""
+    plant = ("--ddtree-spec-args", "--plant stop_leaks", "--ddtree-problem", "banded_fee,bar_rows")
+    outcome = run(*FEW, *plant, f"--ddtree-write-samples={tmp_path}/written", results=tmp_path)
+    assert outcome.code == 1, outcome.output
+    assert outcome.tests == {
+        f"test_problem[{TREE}-banded_fee]": "failure",
+        f"test_problem[{TREE}-bar_rows]": "failure",
+        f"test_no_net_loss[{TREE}]": "passed",
+        f"test_no_more_truncation_missing_code_or_timeouts[{TREE}]": "passed",
+        f"test_chat_endpoint_counts_the_same_prompt[{TREE}]": "passed",
+        f"test_answers_at_level_full[{TREE}]": "failure",
+    }
+    said = outcome.messages[f"test_problem[{TREE}-banded_fee]"]
+    assert "corrupt" in said
+    assert "tokens stand behind the stop token" in said
+    assert "--- baseline: pass" in said
+    assert "--- this config: pass" in said
+    assert said.count("def banded_fee") >= 2
+    assert "CORRUPT" in outcome.output
+    for name in ("baseline", TREE):
+        lines = (tmp_path / "written" / f"{name}.jsonl").read_text().splitlines()
+        assert [json.loads(line)["task_id"] for line in lines] == ["banded_fee", "bar_rows"]
+
+
+@pytest.mark.slow
+def test_a_wrong_mask_fails_naming_corrupt(tmp_path: Path) -> None:
+    plant = ("--ddtree-budget", "16", "--ddtree-spec-args", "--plant mask_block_size")
+    outcome = run(*FEW, *plant, "--ddtree-problem-limit", "6", results=tmp_path)
+    assert outcome.code == 1, outcome.output
+    problems = {name: said for name, said in outcome.tests.items() if name.startswith("test_problem")}
+    assert set(problems.values()) == {"failure"}
+    assert all("corrupt" in outcome.messages[name] for name in problems)
+    assert outcome.tests["test_answers_at_level_full[b16-k4-wnone]"] == "failure"
+
+
+@pytest.mark.slow
+def test_rounding_noise_fails_nothing(tmp_path: Path) -> None:
+    noise = ("--ddtree-server-args", "--numerics bf16", "--ddtree-problem-limit", "30")
+    outcome = run(*FEW, *noise, results=tmp_path)
+    assert outcome.code == 0, outcome.output
+    assert set(outcome.tests.values()) == {"passed"}
+    row = next(line for line in outcome.output.splitlines() if line.startswith(f"{TREE} ") and "/30" in line)
+    # config, solved, baseline, identical, lost to rounding, corrupt
+    assert int(row.split()[3]) < 30, "no answer diverged: this noise shows nothing"
+    assert row.split()[5] == "0"
+
+
+@pytest.mark.slow
+def test_a_server_asked_by_chat_is_judged_by_text_and_says_so(tmp_path: Path) -> None:
+    outcome = run(*FEW, "--ddtree-problem-limit", "4", "--ddtree-coding-api", "chat", results=tmp_path)
+    assert outcome.code == 0, outcome.output
+    assert outcome.tests[f"test_answers_at_level_full[{TREE}]"] == "skipped"
+    assert outcome.tests[f"test_chat_endpoint_counts_the_same_prompt[{TREE}]"] == "skipped"
+    assert "judged by text: the server sends no token ids" in outcome.output
+    assert "noise floor" not in outcome.output
+
+
+@pytest.mark.slow
+def test_samples_are_reported_as_pass_at_k(tmp_path: Path) -> None:
+    several = ("--ddtree-coding-samples", "3", "--ddtree-coding-temperature", "0.8")
+    outcome = run(*FEW, *several, "--ddtree-problem-limit", "5", results=tmp_path)
+    assert outcome.code == 0, outcome.output
+    assert "pass@1 " in outcome.output
+    assert "pass@3 " in outcome.output
+    assert "temperature 0.8" in outcome.output
+
+
+@pytest.mark.slow
+def test_an_answer_cut_on_both_sides_is_no_pass(tmp_path: Path) -> None:
+    """Nothing is solved within so few tokens: skipped problem by problem, and an error over all of them."""
+    outcome = run(*FEW, "--ddtree-problem-limit", "3", "--ddtree-coding-output", "40", results=tmp_path)
+    assert outcome.code == 1, outcome.output
+    problems = {said for name, said in outcome.tests.items() if name.startswith("test_problem")}
+    assert problems == {"skipped"}
+    assert outcome.tests[f"test_no_net_loss[{TREE}]"] == "error"
+    assert "solves none of 3 problems" in outcome.messages[f"test_no_net_loss[{TREE}]"]
+
+
+def test_bad_problem_files_are_listed_before_a_server_starts(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"task_id": "a", "prompt": "p", "cases": []}\nnot json\n{"task_id": "b"}\n')
+    outcome = run("-m", "coding", f"--ddtree-problems={bad}", results=tmp_path)
+    assert outcome.code == 4, outcome.output
+    for line in (1, 2, 3):
+        assert f"{bad}:{line}: " in outcome.output
+    assert "starting" not in outcome.output
+
+
+def test_several_greedy_samples_are_refused(tmp_path: Path) -> None:
+    outcome = run("-m", "coding", "--ddtree-coding-samples", "3", results=tmp_path)
+    assert outcome.code == 4, outcome.output
+    assert "--ddtree-coding-temperature above 0" in outcome.output
