@@ -10,7 +10,14 @@ from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Request
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.model import Round
-from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, Spent, measure_cell, sampling_for
+from pytest_ddtree.workload.cell import (
+    CellNotMeasured,
+    CellSpec,
+    Spent,
+    Watches,
+    measure_cell,
+    sampling_for,
+)
 from pytest_ddtree.workload.endings import endings
 from pytest_ddtree.workload.load import Load
 from pytest_ddtree.workload.measure import CellMeasurement
@@ -70,10 +77,12 @@ async def measure_rounds(
     deadline_s: float | None = None,
     extra: Mapping[str, Any] | None = None,
     spent: Spent = lambda activity, seconds: None,
+    watch: Watches | None = None,
 ) -> tuple[Round, ...]:
     """Rounds of one cell until `rule` says stop; `keep` is called with each, as `stamp` completed it, as soon as it is measured.
 
     Raises:
+        CellInvalid: the server did what a healthy one does not (`watch`).
         CellNotMeasured: requests failed, tokens are not counted, the client was the limit.
         UnnaturalAnswers: the answers are no natural text.
     """
@@ -108,11 +117,12 @@ async def measure_rounds(
             before=[one.tok_s for one in before],
             deadline_s=deadline_s,
             spent=spent,
+            watch=watch,
         )
     except UnnaturalAnswers:
         raise
     except CellNotMeasured as error:
-        raise CellNotMeasured(f"{config} {key.id}: {error}") from None
+        raise type(error)(f"{config} {key.id}: {error}") from None
     return tuple(rounds)
 
 

@@ -16,6 +16,7 @@ from pytest_ddtree.results.model import CellFigures, Round, key_json
 from pytest_ddtree.results.runs import prompts_digest
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.verifying import whole
+from pytest_ddtree.watching import running_limit
 from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec
 from pytest_ddtree.workload.natural import natural_prompts
 from pytest_ddtree.workload.rounds import SamplingRule, decide
@@ -178,6 +179,7 @@ class Speed:
                 output=longest_output(self._settings.output),
                 max_total_tokens=whole(server.info.get("max_total_num_tokens")),
                 max_request_tokens=whole(server.info.get("max_req_input_len")),
+                max_running=running_limit(server.info),
             )
         if reason is not None:
             text = f"{key.id}: {reason}"

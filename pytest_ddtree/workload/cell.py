@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
 from pytest_ddtree.axes import Cache
-from pytest_ddtree.client.records import Request, Sampling
+from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.workload.load import Generates, Load, closed_loop, stagger_starts, warm_up
 from pytest_ddtree.workload.measure import CellMeasurement, bound, measure
@@ -19,6 +19,18 @@ from pytest_ddtree.workload.shape import JITTER, TURNOVERS, output_lengths, requ
 
 class CellNotMeasured(Infrastructure):
     """A cell gave no figure; the text says why."""
+
+
+class CellInvalid(CellNotMeasured):
+    """The server did something in the measured window that a healthy one does not; the text says what."""
+
+
+class Watches(Protocol):
+    """Looks at a server before and after each round."""
+
+    async def begin(self) -> None: ...
+
+    async def verdict(self, records: Sequence[Record]) -> tuple[str, ...]: ...
 
 
 class Measurable(Generates, Protocol):
@@ -93,15 +105,17 @@ async def measure_cell(
     on_round: Callable[[int, Load, CellMeasurement], None] = lambda number, load, cell: None,
     before: Sequence[float] = (),
     spent: Spent = lambda activity, seconds: None,
+    watch: Watches | None = None,
 ) -> CellResult:
     """Warm up with distinct requests of the cell's shape, then run rounds until `rule` says stop.
 
     Every round sends other prompts. `on_round` is called with each round's number, load and figures as soon as it is
     measured; `before` are the tok/s of rounds that were measured earlier (a resumed session), which count.
     `kernel_stamps` says whether the kernel stamps arrivals; a transport knows that from its first connection on.
-    `spent` is told what the time went into, in seconds: warm-up, emptying or filling the cache, load.
-    Raises CellNotMeasured when a request fails, when the server does not count tokens exactly, or when the client was
-    the limit.
+    `spent` is told what the time went into, in seconds: warm-up, emptying or filling the cache, load. `watch` is asked
+    around each round.
+    Raises CellInvalid for what `watch` saw, CellNotMeasured when a request fails, when the server does not count tokens
+    exactly, or when the client was the limit.
     """
     count = request_count(spec.concurrency, spec.turnovers)
     lengths = output_lengths(count, spec.output, seed=spec.seed, jitter=spec.jitter)
@@ -126,6 +140,8 @@ async def measure_cell(
             await client.flush_cache()
         if spec.cache == "warm":
             await _fill_cache(client, requests, spec, deadline_s)
+        if watch is not None:
+            await watch.begin()
         round_began = time.monotonic()
         spent("flush", round_began - flush_began)
         load = await closed_loop(
@@ -137,6 +153,9 @@ async def measure_cell(
         reason = bound(cell, kernel_stamps=kernel_stamps(), limits=limits)
         if reason is not None:
             raise CellNotMeasured(reason)
+        reasons = await watch.verdict(load.records) if watch is not None else ()
+        if reasons:
+            raise CellInvalid(f"round {number + 1} is invalid: {'; '.join(reasons)}")
         rounds.append(cell)
         on_round(number, load, cell)
         last_s = time.monotonic() - round_began

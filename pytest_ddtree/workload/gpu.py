@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Collection
 from typing import Any
 
 from pytest_ddtree.workload.validity import GpuState
@@ -20,8 +23,15 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     return tuple(name for bit, name in _REASONS.items() if bits & bit)
 
 
-def read_gpus() -> tuple[GpuState, ...]:
-    """The state of every GPU; empty without NVML or without a GPU."""
+def visible_indices(listed: str | None = None) -> frozenset[int] | None:
+    """The GPUs that CUDA_VISIBLE_DEVICES (or `listed`) names by index; None where it names none, or by UUID: any may be in use."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES", "") if listed is None else listed
+    words = [word.strip() for word in listed.split(",") if word.strip()]
+    return frozenset(map(int, words)) if words and all(word.isdigit() for word in words) else None
+
+
+def read_gpus(wanted: Collection[int] | None = None) -> tuple[GpuState, ...]:
+    """The state of every GPU, or of those of `wanted`; empty without NVML or without a GPU."""
     try:
         import pynvml
 
@@ -29,7 +39,8 @@ def read_gpus() -> tuple[GpuState, ...]:
     except Exception:  # no package, no driver, no device: there is nothing to watch
         return ()
     try:
-        return tuple(_read(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+        indices = range(pynvml.nvmlDeviceGetCount())
+        return tuple(_read(pynvml, index) for index in indices if wanted is None or index in wanted)
     finally:
         pynvml.nvmlShutdown()
 
@@ -47,7 +58,13 @@ def _read(nvml: Any, index: int) -> GpuState:
         )
     except nvml.NVMLError:
         errors = None
+    try:
+        slowed = int(nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL).violationTime)
+    except nvml.NVMLError:
+        slowed = None
     return GpuState(
+        slowed_ns=slowed,
+        at_ns=time.monotonic_ns(),
         name=name if isinstance(name, str) else name.decode(),
         throttle=throttle_reasons(bits),
         uncorrected_ecc=errors,

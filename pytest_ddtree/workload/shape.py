@@ -41,12 +41,15 @@ def infeasible(
     output: int,
     max_total_tokens: int | None,
     max_request_tokens: int | None = None,
+    max_running: int | None = None,
 ) -> str | None:
     """Why a cell cannot be held by the server; None where it can, or where the server does not say.
 
     Tokens of the KV cache: concurrency x (context + output) against `max_total_num_tokens`; tokens of one request
-    against the longest one that the server takes.
+    against the longest one that the server takes; requests under way against `max_running_requests`, beyond which they queue.
     """
+    if max_running is not None and concurrency > max_running:
+        return f"the server runs at most {max_running} requests at once (max_running_requests), so the others would queue"
     each = context + output
     if max_request_tokens is not None and each > max_request_tokens:
         return f"a request of {context} + {output} tokens exceeds the server's limit of {max_request_tokens} for one"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pytest_ddtree.client.prometheus import Sample, total
 from pytest_ddtree.client.records import Record
@@ -13,6 +14,7 @@ Metrics = Mapping[str, Sequence[Sample]]
 
 _DECODE = re.compile(r"Decode batch")
 _QUEUE = re.compile(r"#queue-req:\s*(\d+)")
+_RETRACTED = re.compile(r"KV cache pool is full\. Retract requests\.[^\n]*")
 _GRAPH_OFF = re.compile(r"cuda graph:\s*False")
 _KERNEL_LOG = re.compile(r"NVRM: Xid[^\n]*")
 
@@ -25,6 +27,14 @@ class GpuState:
     throttle: tuple[str, ...] = ()
     """Reasons for which it runs below its clocks, power cap and idleness excepted."""
     uncorrected_ecc: int | None = None
+    slowed_ns: int | None = None
+    """For how long heat has slowed it since the driver was loaded; None where the driver does not count."""
+    at_ns: int = 0
+    """When this was read, on the clock of `time.monotonic_ns`."""
+
+
+SLOWED = 0.01
+"""Share of a round in which heat may slow a GPU: less moves no figure that a round can resolve."""
 
 
 def invalid_reasons(
@@ -45,7 +55,7 @@ def invalid_reasons(
     return tuple(
         reason
         for reason in (
-            _retractions(records, before, after),
+            _retractions(records, before, after, log),
             _queue(log),
             _graphs(log) if on_gpu else None,
             *_gpus(gpus_before, gpus_after, log),
@@ -54,16 +64,21 @@ def invalid_reasons(
     )
 
 
-def _retractions(records: Sequence[Record], before: Metrics | None, after: Metrics | None) -> str | None:
+def _retractions(
+    records: Sequence[Record], before: Metrics | None, after: Metrics | None, log: str
+) -> str | None:
     counted = sum(value for record in records if isinstance(value := record.meta.get("num_retractions"), int))
     if not counted and before is not None and after is not None:
         counted = int(_delta(before, after, "sglang:num_retracted_reqs"))
+    if counted <= 0:
+        counted = len(_RETRACTED.findall(log))
     if counted <= 0:
         return None
     return f"{counted} retractions: the KV cache was full, and requests were computed twice"
 
 
 def _queue(log: str) -> str | None:
+    """A queue that two decode batches in a row show; a request that arrives at the moment of one log line is no queue."""
     waiting = [
         int(match[1])
         for line in log.splitlines()
@@ -71,11 +86,11 @@ def _queue(log: str) -> str | None:
         for match in [_QUEUE.search(line)]
         if match
     ]
-    most = max(waiting, default=0)
+    most = max((min(pair) for pair in pairwise(waiting)), default=0)
     if not most:
         return None
     return (
-        f"up to {most} requests waited while a batch was decoded: the server did not run all of them at once"
+        f"up to {most} requests waited while batches were decoded: the server did not run all of them at once"
     )
 
 
@@ -91,9 +106,15 @@ def _graphs(log: str) -> str | None:
 def _gpus(before: Sequence[GpuState], after: Sequence[GpuState], log: str) -> list[str]:
     reasons = [f"the driver reported: {line}" for line in _KERNEL_LOG.findall(log)[:1]]
     for index, gpu in enumerate(after):
+        known = before[index] if index < len(before) else None
         if gpu.throttle:
             reasons.append(f"GPU {index} ({gpu.name}) was throttled: {', '.join(gpu.throttle)}")
-        earlier = before[index].uncorrected_ecc if index < len(before) else None
+        elif known is not None and gpu.slowed_ns is not None and known.slowed_ns is not None:
+            slowed, window = gpu.slowed_ns - known.slowed_ns, gpu.at_ns - known.at_ns
+            if window > 0 and slowed > SLOWED * window:
+                share = slowed / window
+                reasons.append(f"GPU {index} ({gpu.name}) was throttled for heat in {share:.0%} of the time")
+        earlier = known.uncorrected_ecc if known is not None else None
         if gpu.uncorrected_ecc is not None and earlier is not None and gpu.uncorrected_ecc > earlier:
             reasons.append(
                 f"GPU {index} ({gpu.name}) had {gpu.uncorrected_ecc - earlier} uncorrected ECC errors"

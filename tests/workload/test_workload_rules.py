@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_ddtree.client.prometheus import parse_metrics
+from pytest_ddtree.watching import running_limit
 from pytest_ddtree.workload.endings import EndingLimits, distinct_ratio, endings, loops, tokens_after_end
-from pytest_ddtree.workload.gpu import read_gpus, throttle_reasons
+from pytest_ddtree.workload.gpu import read_gpus, throttle_reasons, visible_indices
 from pytest_ddtree.workload.rounds import SamplingRule, decide, rate_interval
 from pytest_ddtree.workload.shape import infeasible, longest_output, output_lengths, request_count
 from pytest_ddtree.workload.validity import GpuState, invalid_reasons
@@ -212,7 +213,8 @@ def test_every_sign_of_an_unhealthy_window_is_a_reason(record: Any) -> None:
     reasons = {
         "retractions": invalid_reasons(records=[record([(1, 1)], num_retractions=1)]),
         "2 retractions": invalid_reasons(before=before, after=after),
-        "up to 3 requests waited": invalid_reasons(log=LOG + line),
+        "up to 3 requests waited": invalid_reasons(log=LOG + line + line),
+        "1 retractions": invalid_reasons(log="KV cache pool is full. Retract requests. #retracted_reqs: 1\n"),
         "cuda graph: False": invalid_reasons(log=line.replace("#queue-req: 3", "#queue-req: 0"), on_gpu=True),
         "Xid": invalid_reasons(log="NVRM: Xid (PCI:0000:01): 79, GPU has fallen off the bus."),
         "hardware slowdown": invalid_reasons(gpus_before=[gpu], gpus_after=[later])[:1],
@@ -221,6 +223,55 @@ def test_every_sign_of_an_unhealthy_window_is_a_reason(record: Any) -> None:
     for says, found in reasons.items():
         assert len(found) == 1, says
         assert says in found[0]
+
+
+def test_a_request_that_arrives_at_the_moment_of_a_log_line_is_no_queue() -> None:
+    lines = [f"Decode batch, #running-req: 8, cuda graph: True, #queue-req: {n}\n" for n in (0, 1, 0, 2, 0)]
+    assert invalid_reasons(log="".join(lines), on_gpu=True) == ()
+
+
+def test_heat_that_slowed_a_gpu_counts_from_a_hundredth_of_the_time() -> None:
+    before = [GpuState(name="H200", slowed_ns=5, at_ns=0)]
+    assert (
+        invalid_reasons(gpus_before=before, gpus_after=[GpuState(name="H200", slowed_ns=5 + 9, at_ns=1000)])
+        == ()
+    )
+    (reason,) = invalid_reasons(
+        gpus_before=before, gpus_after=[GpuState(name="H200", slowed_ns=5 + 500, at_ns=1000)]
+    )
+    assert "throttled for heat in 50% of the time" in reason
+
+
+def test_only_gpus_that_the_server_may_use_are_looked_at() -> None:
+    assert visible_indices("0, 3") == frozenset({0, 3})
+    assert visible_indices("") is None
+    assert visible_indices("GPU-abc") is None
+
+
+@pytest.mark.parametrize(
+    ("info", "limit"),
+    [
+        ({"max_running_requests": 48}, 48),
+        ({"max_running_requests": None}, None),
+        (
+            {
+                "max_running_requests": 64,
+                "dp_size": 2,
+                "internal_states": [{"effective_max_running_requests_per_dp": 24}],
+            },
+            48,
+        ),
+    ],
+)
+def test_what_a_server_runs_at_once(info: dict[str, Any], limit: int | None) -> None:
+    assert running_limit(info) == limit
+
+
+def test_more_streams_than_the_server_runs_at_once_are_infeasible() -> None:
+    reason = infeasible(concurrency=64, context=1, output=1, max_total_tokens=None, max_running=48)
+    assert reason is not None
+    assert "at most 48 requests at once" in reason
+    assert infeasible(concurrency=48, context=1, output=1, max_total_tokens=None, max_running=48) is None
 
 
 def test_an_engine_without_graphs_is_not_blamed_for_them() -> None:

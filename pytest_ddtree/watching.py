@@ -1,0 +1,103 @@
+"""Watches a server during a round: what its metrics, its log and its GPUs say that a healthy round does not show."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.client.errors import ControlError
+from pytest_ddtree.client.prometheus import Sample
+from pytest_ddtree.client.records import Record
+from pytest_ddtree.options import Settings
+from pytest_ddtree.servers.handle import Server
+from pytest_ddtree.workload.gpu import read_gpus, visible_indices
+from pytest_ddtree.workload.validity import GpuState, invalid_reasons
+
+LARGEST_LOG = 8 << 20
+"""Bytes of log of one round that are read; a server that says more in a minute says the same thing over and over."""
+
+
+@dataclass(slots=True)
+class _Before:
+    metrics: Mapping[str, Sequence[Sample]] | None
+    log_at: int
+    gpus: tuple[GpuState, ...]
+
+
+class Watch:
+    """The signs of one server, read before and after each round; `verdict` is empty for a healthy one.
+
+    Metrics need a server that has them; the log and the GPUs one that runs on this host. What cannot be read says nothing.
+    """
+
+    def __init__(self, client: AsyncClient, server: Server, settings: Settings) -> None:
+        self._client = client
+        self._log = server.log_path
+        # What was switched off on purpose is no fallback.
+        self._on_gpu = settings.server != "reference" and server.info.get("disable_cuda_graph") is not True
+        self._here = settings.server in ("sglang", "systemd") and settings.ssh is None
+        self._before: _Before | None = None
+
+    async def begin(self) -> None:
+        """The state before a round."""
+        self._before = _Before(await self._metrics(), self._size(), await self._gpus())
+
+    async def verdict(self, records: Sequence[Record]) -> tuple[str, ...]:
+        """Why the round that began last says nothing, in words."""
+        before = self._before
+        if before is None:
+            return ()
+        return invalid_reasons(
+            records=records,
+            before=before.metrics,
+            after=await self._metrics(),
+            log=self._since(before.log_at),
+            on_gpu=self._on_gpu,
+            gpus_before=before.gpus,
+            gpus_after=await self._gpus(),
+        )
+
+    async def _metrics(self) -> Mapping[str, Sequence[Sample]] | None:
+        try:
+            return await self._client.metrics()
+        except ControlError:
+            return None
+
+    async def _gpus(self) -> tuple[GpuState, ...]:
+        # NVML may take tens of milliseconds, which the loop must not sleep through.
+        return await asyncio.to_thread(read_gpus, visible_indices()) if self._here else ()
+
+    def _size(self) -> int:
+        return _size(self._log)
+
+    def _since(self, at: int) -> str:
+        if self._log is None:
+            return ""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(at)
+                return file.read(LARGEST_LOG).decode(errors="replace")
+        except OSError:
+            return ""
+
+
+def running_limit(info: Mapping[str, Any]) -> int | None:
+    """Requests that a server runs at once, by its `/server_info`; None where it does not say."""
+    states = info.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], Mapping) else {}
+    ranks = info.get("dp_size")
+    each, asked = state.get("effective_max_running_requests_per_dp"), info.get("max_running_requests")
+    if isinstance(each, int):
+        return each * (ranks if isinstance(ranks, int) and ranks > 0 else 1)
+    return asked if isinstance(asked, int) else None
+
+
+def _size(path: Path | None) -> int:
+    try:
+        return 0 if path is None else path.stat().st_size
+    except OSError:
+        return 0
