@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_ddtree.run import Run
     from pytest_ddtree.servers.handle import Server
     from pytest_ddtree.verifying import Baseline
+    from pytest_ddtree.windows import Probed
 
 
 @pytest.fixture(scope="session")
@@ -197,6 +198,12 @@ def ddtree_ab(pytestconfig: pytest.Config) -> Callable[[Config], AbOutcome]:
     from pytest_ddtree.session import ab_of
 
     return ab_of(pytestconfig).outcome
+
+
+@pytest.fixture
+def ddtree_window(ddtree_run: Run) -> Callable[[Config], Probed]:
+    """Probes whether the draft window of a config acts; of tests that request it only those with a window are run."""
+    return ddtree_run.windows.judge
 
 
 @pytest.fixture

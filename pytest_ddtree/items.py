@@ -23,6 +23,7 @@ TOGETHER_FIXTURE = "ddtree_together"
 BUILDS_FIXTURE = "ddtree_ab"
 SEARCH_FIXTURE = "ddtree_search"
 REPLAY_FIXTURE = "ddtree_replay"
+WINDOW_FIXTURE = "ddtree_window"
 PREFIX = "ddtree_"
 FULL_FIXTURE = "ddtree_rescore"
 JUDGING_FIXTURES = frozenset({"ddtree_verdict", FULL_FIXTURE})
@@ -84,6 +85,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
     full: set[Config] = set()
     cells: set[CellKey] = set()
     problems: dict[str, Problem] = {}
+    windows: set[Config] = set()
     clauses = False
     for item in items:
         config = judged_config_of(item)
@@ -94,6 +96,8 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
             exactness.add(config)
         if FULL_FIXTURE in fixtures_of(item):
             full.add(config)
+        if WINDOW_FIXTURE in fixtures_of(item):
+            windows.add(config)
         clauses = clauses or not CALLED_FOR_JUDGING.isdisjoint(fixtures_of(item))
         problem = problem_of(item)
         if problem is not None:
@@ -105,6 +109,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
         configs=frozenset(configs),
         exactness=frozenset(exactness),
         full=frozenset(full),
+        windows=frozenset(windows),
         cells=frozenset(cells),
         clauses=clauses,
         problems=tuple(problems.values()),
@@ -160,6 +165,9 @@ class Sorter:
             return self._builds and BUILDS_FIXTURE in names
         if REPLAY_FIXTURE in names or (self._replays and is_ours(item)):
             return self._replays and REPLAY_FIXTURE in names
+        if WINDOW_FIXTURE in names:
+            config = config_of(item)
+            return config is None or config.window is not None
         return all(wanted or fixture not in names for fixture, wanted in self._wants.items())
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

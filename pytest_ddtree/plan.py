@@ -23,6 +23,8 @@ class Plan:
     """Cells that some selected test measures."""
     full: frozenset[Config] = field(default_factory=frozenset)
     """Configs whose verdict of level full some selected test wants."""
+    windows: frozenset[Config] = field(default_factory=frozenset)
+    """Configs whose window some selected test probes."""
     clauses: bool = False
     """Whether some selected test carries out a clause of the contract."""
     problems: tuple[Problem, ...] = ()

@@ -49,6 +49,7 @@ from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.speed import Infeasible, Speed, enough
 from pytest_ddtree.staging import Pilot
 from pytest_ddtree.verifying import NotVerified, Verifier
+from pytest_ddtree.windows import WindowProbe
 from pytest_ddtree.workload.cell import CellNotMeasured
 from pytest_ddtree.workload.choice import workload_of
 from pytest_ddtree.workload.prompts import PromptMaker
@@ -133,6 +134,7 @@ class Run:
         self.speed = Speed(self, on_measured=on_measured)
         self.gating = Gating(self, policy)
         self.coding = CodingEval(self)
+        self.windows = WindowProbe(self)
         self._loop = LoopThread()
         self._store: Store | None = None
         self._pool: ServerPool | None = None
@@ -224,11 +226,14 @@ class Run:
         if not config.speculative:
             return self.get(config)
         self.pilot.admit(config)
+        self.windows.before(config)
         try:
-            return self.get(config)
+            server = self.get(config)
         except Infrastructure as error:
             self.pilot.failed(config, error)
             raise
+        self.windows.while_up(config)
+        return server
 
     def _wake(self, config: Config) -> Server:
         """Start the server of a config that was taken over: a new process, of which nothing is known yet."""
