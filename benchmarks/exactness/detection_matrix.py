@@ -1,7 +1,7 @@
 """Which planted fault is caught by which test, on the embedded server; and what a healthy server raises.
 
     python -m benchmarks.exactness.detection_matrix run --seeds 20 [--only NAME ...] [--results FILE]
-    python -m benchmarks.exactness.detection_matrix healthy --sessions 100 [--results FILE]
+    python -m benchmarks.exactness.detection_matrix healthy --sessions 100 [--numerics bf16] [--results FILE]
     python -m benchmarks.exactness.detection_matrix table [--results FILE]
 
 Every result is appended to the file at once, so an interrupted run goes on where it stopped.
@@ -14,204 +14,37 @@ import asyncio
 import json
 import signal
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.exactness.embedded import (
-    StartFailed,
-    chain_arguments,
-    make_prompts,
-    server,
-    subject,
-    tree_arguments,
-)
+from benchmarks.exactness.caught import Servers, Size, caught_by, make_bench, one
+from benchmarks.exactness.embedded import subject, tree_arguments
+from benchmarks.exactness.planted import MATRIX, Planted
 from pytest_ddtree.client.client import AsyncClient
-from pytest_ddtree.exactness.baseline import measure_floor
-from pytest_ddtree.exactness.contract.catalogue import CONTRACT, judge_evidence
-from pytest_ddtree.exactness.contract.evidence import Subject
-from pytest_ddtree.exactness.floor import NoiseFloor
-from pytest_ddtree.exactness.levels import collect
-from pytest_ddtree.exactness.prompts import Prompt
-from pytest_ddtree.exactness.relations import acceptance, relations, window_relations
 from pytest_ddtree.exactness.rule import FLOAT32, Rule
-from pytest_ddtree.exactness.sampled import verify_sampling
-from pytest_ddtree.grid import Config
 
 RESULTS = Path(".ddtree/detection.jsonl")
 
 
-@dataclass(frozen=True, slots=True)
-class Planted:
-    """A fault, the tests meant for it, and the config in which it shows."""
-
-    tests: tuple[str, ...]
-    plant: str = ""
-    budget: int = 8
-    window: int | None = None
-    deadline_s: float = 90.0
-
-
-def _at(
-    *tests: str, plant: str = "", budget: int = 8, window: int | None = None, deadline_s: float = 90.0
-) -> Planted:
-    return Planted(tests, plant, budget, window, deadline_s)
-
-
-MATRIX: dict[str, Planted] = {
-    "accept_decays": _at("accept-over-time", plant="accept_decays:250"),
-    "accept_over_reported": _at("usage-and-finish"),
-    "batch_kv_mixup": _at("concurrent-8"),
-    "batch_row_mixup": _at("concurrent-8"),
-    "bonus_dropped": _at("serial"),
-    "bonus_repeated": _at("serial"),
-    "branches_dead": _at("relations", budget=32),
-    "cache_leaks": _at("idle-and-whole"),
-    "cached_over_reported": _at("warm-prefix"),
-    "cancel_corrupts_neighbour": _at("shared-prefix-cancelled"),
-    "chunk_lost": _at("streamed-text"),
-    "chunk_repeated": _at("streamed-text"),
-    "coin_reused": _at("sampling"),
-    "compaction_misordered": _at("serial", "second-turn"),
-    "compaction_off_by_one": _at("serial", "second-turn"),
-    "compaction_skipped": _at("serial", "second-turn"),
-    "crash_after": _at("concurrent-8", plant="crash_after:6"),
-    "crash_beyond_block": _at("start", budget=16),
-    "draft_accepted_uncorrected": _at("sampling"),
-    "eos_ignored": _at("eos-in-run"),
-    "error_in_stream": _at("serial"),
-    "hang_mid_stream": _at("serial", plant="hang_mid_stream:4", deadline_s=15.0),
-    "logit_bias_ignored": _at("logit-bias"),
-    "long_context": _at("long-output"),
-    "mask_block_size": _at("serial", "second-turn", budget=16),
-    "mask_causal": _at("serial", "second-turn"),
-    "mask_stale": _at("serial", "second-turn"),
-    "max_tokens_overshoot": _at("few-tokens"),
-    "min_p_ignored": _at("truncation"),
-    "penalties_ignored": _at("penalties"),
-    "position_off_by_one": _at("serial"),
-    "positions_by_order": _at("serial", "second-turn"),
-    "rare_token": _at("serial", plant="rare_token:100"),
-    "siblings_visible": _at("serial", "second-turn"),
-    "silent_fallback": _at("drafts-are-used"),
-    "stale_generated": _at("second-turn"),
-    "stale_prefix": _at("warm-prefix"),
-    "stop_leaks": _at("stop-ids", "stop-strings"),
-    "stop_string_missed": _at("stop-strings"),
-    "top_k_ignored": _at("truncation"),
-    "tree_ignores_temperature": _at("seeds", "sampling"),
-    "usage_off_by_one": _at("usage-and-finish"),
-    "window_ignored": _at("window", window=32),
-    "window_off_by_page": _at("window", window=512),
-    "wrong_features": _at("drafts-from-generated"),
-    "wrong_kv_slot": _at("concurrent-8", plant="wrong_kv_slot:8"),
-}
-"""`slower` belongs to the speed gate; `rounding_noise` is no fault and is what `healthy` runs half of the
-time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """The healthy servers that tests compare with, and the floor on these prompts."""
-
-    baseline: AsyncClient
-    chain: AsyncClient
-    floor: NoiseFloor
-    rule: Rule
-
-
-async def caught_by(test: str, under: Subject, bench: Bench, planted: Planted) -> str | None:
-    """Why a test fails; None when it passes or skips."""
-    if test == "sampling":
-        verdict = await verify_sampling(
-            under.client, bench.baseline, under.prompts * 1, config="b8", output=96
-        )
-        return None if verdict.passed else verdict.reasons[0]
-    if test in ("relations", "window"):
-        return await _relations(test, under, bench, planted)
-    evidence = await CONTRACT[test].procedure(under)
-    if evidence.problems:
-        return evidence.problems[0]
-    verdict_ = await judge_evidence(evidence, bench.floor, bench.rule, config="b8", baseline=bench.baseline)
-    return None if verdict_ is None or verdict_.passed else f"{verdict_.kind}: {'; '.join(verdict_.reasons)}"
-
-
-async def _relations(test: str, under: Subject, bench: Bench, planted: Planted) -> str | None:
-    tree = Config("tree", planted.budget, 4, planted.window)
-    if test == "relations":
-        asked = make_prompts(under.seed, 24)
-        other, config = bench.chain, Config("chain")
-        seen = await collect(under.client, asked, output=128, concurrency=8, ignore_eos=True)
-        known = await collect(other, asked, output=128, concurrency=8, ignore_eos=True)
-        found = relations([acceptance(tree, seen), acceptance(config, known)], block_size=8)
-    else:
-        assert planted.window is not None
-        length = planted.window * 5 if planted.window < 100 else 100
-        asked = tuple(Prompt(p.tag, (p.ids * 8)[:length]) for p in under.prompts)
-        seen = await collect(under.client, asked, output=64, concurrency=4, ignore_eos=True)
-        with server(*tree_arguments(budget=planted.budget)) as url:
-            async with AsyncClient(url) as client:
-                known = await collect(client, asked, output=64, concurrency=4, ignore_eos=True)
-        lengths = {prompt.tag: len(prompt.ids) for prompt in asked}
-        full = acceptance(Config("tree", planted.budget, 4), known)
-        found = window_relations(acceptance(tree, seen), full, lengths, output=64)
-    broken = [relation.summary() for relation in found if relation.kind == "broken"]
-    return broken[0] if broken else None
-
-
-async def one(
-    name: str, planted: Planted, seed: int, prompts: Sequence[Prompt], bench: Bench
-) -> dict[str, Any]:
-    """One fault under one seed: which of its tests catch it, and why."""
-    started = time.monotonic()
-    caught: dict[str, str | None] = {}
-    arguments = tree_arguments(budget=planted.budget, window=planted.window)
-    for test in planted.tests:
-        try:
-            with server(*arguments, "--plant", planted.plant or name) as url:
-                async with AsyncClient(url) as client:
-                    info = await client.server_info()
-                    under = subject(
-                        client, prompts, info, seed=seed, window=planted.window, deadline_s=planted.deadline_s
-                    )
-                    caught[test] = None if test == "start" else await caught_by(test, under, bench, planted)
-        except StartFailed as error:
-            caught[test] = (
-                f"does not start: {str(error).strip().splitlines()[-1]}" if test == "start" else None
-            )
-    return {
-        "fault": name,
-        "seed": seed,
-        "caught": caught,
-        "seconds": round(time.monotonic() - started, 1),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-async def run(seeds: int, only: Sequence[str], results: Path) -> None:
+async def run(seeds: Sequence[int], only: Sequence[str], results: Path) -> None:
     """Every fault under every seed that the results do not hold yet."""
     done = {(row["fault"], row["seed"]) for row in read(results) if "fault" in row}
-    with server() as url, server(*chain_arguments()) as chain_url:
-        async with AsyncClient(url) as baseline, AsyncClient(chain_url) as chain:
-            for seed in range(1, seeds + 1):
-                left = {
-                    name: planted
-                    for name, planted in MATRIX.items()
-                    if (name, seed) not in done and (not only or name in only)
-                }
-                if not left:
-                    continue
-                prompts = make_prompts(seed, 12)
-                _, floor = await measure_floor(
-                    baseline, prompts, output=48, concurrencies=(1, 8), ignore_eos=True
-                )
-                bench = Bench(baseline, chain, floor, FLOAT32)
+    for seed in seeds:
+        left = {
+            name: planted
+            for name, planted in MATRIX.items()
+            if (name, seed) not in done and (not only or name in only)
+        }
+        if not left:
+            continue
+        # Fresh servers for every seed, so that seeds share nothing.
+        with Servers() as servers:
+            async with AsyncClient(servers.url()) as baseline:
+                bench = await make_bench(servers, seed, Size(), baseline=baseline)
                 for name, planted in left.items():
-                    row = await one(name, planted, seed, prompts, bench)
+                    row = await one(name, planted, bench)
                     append(results, row)
                     caught = ", ".join(f"{test}: {why or 'MISSED'}" for test, why in row["caught"].items())
                     print(f"{name} seed {seed} {row['seconds']} s: {caught[:230]}", flush=True)
@@ -222,33 +55,40 @@ HEALTHY = (
     "concurrent-8",
     "second-turn",
     "warm-prefix",
+    "eos-in-run",
     "stop-ids",
     "usage-and-finish",
     "streamed-text",
 )
 
 
-async def healthy(sessions: int, results: Path) -> None:
-    """Healthy sessions, every second one with bf16 arithmetic: each should raise no alarm."""
+async def healthy(sessions: Sequence[int], kinds: Sequence[str], results: Path) -> None:
+    """Healthy sessions, odd ones with bf16 arithmetic: each should raise no alarm."""
     done = {row["session"] for row in read(results) if "session" in row}
-    for session in range(1, sessions + 1):
-        if session in done:
+    for session in sessions:
+        kind = "bf16" if session % 2 else "float32"
+        if session in done or kind not in kinds:
             continue
-        numerics = ["--numerics", "bf16"] if session % 2 else []
-        prompts = make_prompts(10_000 + session, 12)
+        numerics = ["--numerics", "bf16"] if kind == "bf16" else []
         alarms: dict[str, str] = {}
-        with server(*numerics) as url, server(*numerics, *tree_arguments()) as tree_url:
-            async with AsyncClient(url) as baseline, AsyncClient(tree_url) as client:
-                _, floor = await measure_floor(
-                    baseline, prompts, output=48, concurrencies=(1, 8, 32), ignore_eos=True
+        with Servers() as servers:
+            tree_url = servers.url(*numerics, *tree_arguments())
+            async with AsyncClient(servers.url(*numerics)) as baseline, AsyncClient(tree_url) as client:
+                bench = await make_bench(
+                    servers,
+                    10_000 + session,
+                    Size(),
+                    baseline=baseline,
+                    rule=Rule() if numerics else FLOAT32,
+                    concurrencies=(1, 8, 32) if numerics else (1, 8),
                 )
-                bench = Bench(baseline, client, floor, Rule() if numerics else FLOAT32)
-                under = subject(client, prompts, await client.server_info(), seed=session)
+                under = subject(client, bench.prompts, await client.server_info(), seed=session)
                 for test in HEALTHY:
-                    why = await caught_by(test, under, bench, Planted(()))
+                    why = await caught_by(test, under, bench, Planted((), ""))
                     if why is not None:
                         alarms[test] = why
-        row = {"session": session, "numerics": "bf16" if numerics else "float32", "alarms": alarms}
+        floor = bench.floor
+        row = {"session": session, "numerics": kind, "alarms": alarms}
         row |= {"floor_share": floor.share, "floor_largest": floor.largest}
         append(results, row)
         print(row, flush=True)
@@ -299,14 +139,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--numerics", nargs="*", default=["float32", "bf16"])
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     # A terminated run takes its servers with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments.what == "run":
-        asyncio.run(run(arguments.seeds, arguments.only, arguments.results))
+        asyncio.run(run(range(1, arguments.seeds + 1), arguments.only, arguments.results))
     elif arguments.what == "healthy":
-        asyncio.run(healthy(arguments.sessions, arguments.results))
+        asyncio.run(healthy(range(1, arguments.sessions + 1), arguments.numerics, arguments.results))
     else:
         print(table(arguments.results))
 

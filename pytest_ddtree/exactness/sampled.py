@@ -7,12 +7,12 @@ from typing import Literal
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Record, Request, Sampling
-from pytest_ddtree.exactness.judged import JudgedAnswer
 from pytest_ddtree.exactness.levels import teacher_force
 from pytest_ddtree.exactness.parallel import each
 from pytest_ddtree.exactness.prompts import AnswerFailed, Prompt, prompts_by_tag
 from pytest_ddtree.exactness.sampling import (
     Outside,
+    Samples,
     SamplingVerdict,
     judge_samples,
     make_samples,
@@ -100,20 +100,44 @@ async def verify_sampling(
     Raises what `sample` and `teacher_force` raise.
     """
 
-    async def judged(server: AsyncClient, first_seed: int) -> tuple[list[JudgedAnswer], dict[str, Record]]:
-        half = len(prompts) // 2
-        records: dict[str, Record] = {}
-        for asked, beside, offset in ((prompts[:half], 1, 0), (prompts[half:], concurrency, half)):
-            records |= await sample(
-                server, asked, output=output, concurrency=beside, seed=first_seed + offset
-            )
-        return await teacher_force(baseline, prompts, records, top=top, concurrency=concurrency), records
-
-    null, _ = await judged(baseline, seed + 1_000_003)
-    run, records = await judged(client, seed)
-    return judge_samples(
-        make_samples(run, records, seed=seed), make_samples(null, seed=seed + 1), config=config, alpha=alpha
+    null = await judged_samples(
+        baseline,
+        baseline,
+        prompts,
+        output=output,
+        concurrency=concurrency,
+        top=top,
+        seed=seed + 1_000_003,
+        steps=False,
     )
+    run = await judged_samples(
+        client, baseline, prompts, output=output, concurrency=concurrency, top=top, seed=seed
+    )
+    return judge_samples(run, null, config=config, alpha=alpha)
+
+
+async def judged_samples(
+    client: AsyncClient,
+    baseline: AsyncClient,
+    prompts: Sequence[Prompt],
+    *,
+    output: int = 64,
+    concurrency: int = 8,
+    top: int = 20,
+    seed: int = 0,
+    steps: bool = True,
+) -> Samples:
+    """One answer to each prompt sampled at temperature 1 from `client`, judged by `baseline`.
+
+    Half of them one at a time, half side by side. With `steps` places in verify steps are read from the chunks
+    where these are proved to be steps. Raises what `sample` and `teacher_force` raise.
+    """
+    half = len(prompts) // 2
+    records: dict[str, Record] = {}
+    for asked, beside, offset in ((prompts[:half], 1, 0), (prompts[half:], concurrency, half)):
+        records |= await sample(client, asked, output=output, concurrency=beside, seed=seed + offset)
+    judged = await teacher_force(baseline, prompts, records, top=top, concurrency=concurrency)
+    return make_samples(judged, records if steps else None, seed=seed)
 
 
 async def verify_top_k(

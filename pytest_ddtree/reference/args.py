@@ -78,6 +78,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="plant a fault; may be repeated; 'list' shows them all",
     )
     add(
+        "--plant-switch",
+        action="store_true",
+        help="POST /plant exchanges the planted faults of the running server: for tests of tests",
+    )
+    add(
         "--startup-delay",
         type=float,
         default=0.0,

@@ -12,6 +12,8 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from .decode import decode
+from .faults.switch import Switch
+from .hooks import Hooks
 from .prefill import prefill
 from .request import Request, Submission, Update
 from .runtime import Runtime
@@ -116,6 +118,13 @@ class Engine:
         """Forget cached prefixes; ``done(False)`` when something runs or waits."""
         self._commands.put(lambda: done(self._flush()))
 
+    def plant(self, hooks: Hooks, done: Callable[[bool], None]) -> None:
+        """Exchange the planted faults and begin as a fresh server would; ``done(False)`` when something runs or waits.
+
+        Only for a runtime whose hooks are a `Switch`.
+        """
+        self._commands.put(lambda: done(self._plant(hooks)))
+
     def _submit(self, submission: Submission, deliver: Callable[[Update], None]) -> None:
         self._numbers += 1
         config = self.runtime.target.config
@@ -139,6 +148,15 @@ class Engine:
         if not self._scheduler.idle:
             return False
         self.runtime.memory.cache.reset()
+        return True
+
+    def _plant(self, hooks: Hooks) -> bool:
+        switch = self.runtime.hooks
+        if not isinstance(switch, Switch) or not self._flush():
+            return False
+        switch.use(hooks)
+        # Faults of every Nth request count from here.
+        self._numbers = 0
         return True
 
     def _run(self) -> None:

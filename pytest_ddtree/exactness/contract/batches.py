@@ -203,7 +203,7 @@ async def drafts_are_used(subject: Subject, *, count: int = 8) -> Evidence:
     return found.evidence()
 
 
-async def drafts_from_generated(subject: Subject, *, count: int = 8, each_has: int = 12) -> Evidence:
+async def drafts_from_generated(subject: Subject, *, count: int = 8, each_has: int = 16) -> Evidence:
     """Drafts are as good upon generated context as upon the same context prefilled (right hidden states).
 
     Each chosen verify step of an answer is taken again from a flushed cache, with everything before its root

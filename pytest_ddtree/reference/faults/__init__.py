@@ -6,5 +6,6 @@ They exist so that the suite's own tests can prove that every kind of fault is n
 from __future__ import annotations
 
 from .registry import catalogue, describe, plant
+from .switch import Switch
 
-__all__ = ["catalogue", "describe", "plant"]
+__all__ = ["Switch", "catalogue", "describe", "plant"]

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from . import generate, info, metrics, openai
+from . import generate, info, metrics, openai, planting
 from .errors import RequestError, generate_error, json_response
 from .service import Service
 
@@ -89,6 +89,8 @@ def build_app(service: Service) -> Starlette:
     ]
     if service.args.enable_metrics:
         routes.append(Route("/metrics", metrics.metrics))
+    if service.args.plant_switch:
+        routes.append(Route("/plant", planting.exchange, methods=["POST"]))
     middleware = [Middleware(AccessLog)]
     if service.args.api_key:
         middleware.append(Middleware(ApiKey, key=service.args.api_key))

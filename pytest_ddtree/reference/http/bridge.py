@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 from ..engine import Engine
+from ..hooks import Hooks
 from ..request import Submission, Update
 from .observations import Observations
 
@@ -88,14 +91,22 @@ class Frontend:
         return channel
 
     async def flush_cache(self) -> bool:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
+        return await _told(self.engine.flush_cache)
 
-        def done(flushed: bool) -> None:
-            loop.call_soon_threadsafe(_set, future, flushed)
+    async def plant(self, hooks: Hooks) -> bool:
+        return await _told(partial(self.engine.plant, hooks))
 
-        self.engine.flush_cache(done)
-        return await future
+
+async def _told(command: Callable[[Callable[[bool], None]], None]) -> bool:
+    """What a command of the engine says when it is carried out."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[bool] = loop.create_future()
+
+    def done(value: bool) -> None:
+        loop.call_soon_threadsafe(_set, future, value)
+
+    command(done)
+    return await future
 
 
 def _set(future: asyncio.Future[bool], value: bool) -> None:

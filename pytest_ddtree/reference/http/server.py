@@ -20,7 +20,7 @@ from ..args import ArgumentError, parse
 from ..chat import ChatTemplate
 from ..checkpoint import CheckpointError
 from ..engine import Engine
-from ..faults import describe, plant
+from ..faults import Switch, describe, plant
 from ..faults.base import PlantError
 from ..launch import Loaded, load
 from ..runtime import Runtime, build_runtime
@@ -47,6 +47,8 @@ def main(argv: Sequence[str]) -> int:
             print(describe())
             return 0
         hooks = plant(args.plant)
+        if args.plant_switch:
+            hooks = Switch(hooks)
         configure_log(args.log_level)
     except (ArgumentError, PlantError) as error:
         print(f"error: {error}", file=sys.stderr)
