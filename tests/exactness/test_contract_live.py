@@ -1,45 +1,42 @@
-"""The contract on the embedded server: a healthy one keeps it, and each planted fault breaks the clause meant
-for it."""
+"""The contract on the embedded server: a healthy one keeps every clause of it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from benchmarks.exactness.detection_matrix import MATRIX, Bench, one
-from benchmarks.exactness.embedded import chain_arguments, make_prompts, server, subject, tree_arguments
+from benchmarks.exactness.caught import Bench, Servers, Size, make_bench
+from benchmarks.exactness.embedded import subject, tree_arguments
 from pytest_ddtree.client.client import AsyncClient
-from pytest_ddtree.exactness.baseline import measure_floor
 from pytest_ddtree.exactness.contract.catalogue import CONTRACT, judge_evidence
 from pytest_ddtree.exactness.contract.evidence import Subject
 from pytest_ddtree.exactness.levels import collect, self_consistency
 from pytest_ddtree.exactness.prompts import Prompt
-from pytest_ddtree.exactness.rule import FLOAT32
 from pytest_ddtree.exactness.sampled import verify_sampling, verify_top_k
 
-FAST = ("bonus_repeated", "logit_bias_ignored", "usage_off_by_one")
-"""Faults of three kinds that are looked for in the fast tests; all others in the slow ones."""
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    with Servers() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def asked() -> tuple[Prompt, ...]:
-    return make_prompts(1, 12)
+async def bench(servers: Servers) -> AsyncIterator[Bench]:
+    async with AsyncClient(servers.url()) as baseline:
+        yield await make_bench(servers, 1, Size(), baseline=baseline)
 
 
 @pytest.fixture(scope="module")
-async def bench(asked: tuple[Prompt, ...]) -> AsyncIterator[Bench]:
-    with server() as url, server(*chain_arguments()) as chain_url:
-        async with AsyncClient(url) as baseline, AsyncClient(chain_url) as chain:
-            _, floor = await measure_floor(baseline, asked, output=48, concurrencies=(1, 8), ignore_eos=True)
-            yield Bench(baseline, chain, floor, FLOAT32)
+def asked(bench: Bench) -> tuple[Prompt, ...]:
+    return bench.prompts
 
 
 @pytest.fixture(scope="module")
-async def healthy(asked: tuple[Prompt, ...]) -> AsyncIterator[Subject]:
-    with server(*tree_arguments()) as url:
-        async with AsyncClient(url) as client:
-            yield subject(client, asked, await client.server_info())
+async def healthy(servers: Servers, asked: tuple[Prompt, ...]) -> AsyncIterator[Subject]:
+    async with AsyncClient(servers.url(*tree_arguments())) as client:
+        yield subject(client, asked, await client.server_info())
 
 
 @pytest.mark.parametrize(
@@ -75,13 +72,3 @@ async def test_sampled_answers_of_a_healthy_server_are_samples(
         )
         == ()
     )
-
-
-@pytest.mark.parametrize(
-    "fault", [*FAST, *[pytest.param(n, marks=pytest.mark.slow) for n in MATRIX if n not in FAST]]
-)
-async def test_each_planted_fault_breaks_the_clause_meant_for_it(
-    bench: Bench, asked: tuple[Prompt, ...], fault: str
-) -> None:
-    row = await one(fault, MATRIX[fault], 1, asked, bench)
-    assert any(row["caught"].values()), row["caught"]
