@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_ddtree.coding.sampled import SampledComparison, SampledPair
     from pytest_ddtree.coding.stats import Comparison
     from pytest_ddtree.dialects.effective import Mismatch
+    from pytest_ddtree.drifting import DriftOutcome
     from pytest_ddtree.exactness.contract.catalogue import Clause
     from pytest_ddtree.exactness.contract.evidence import Evidence
     from pytest_ddtree.exactness.verdict import Verdict
@@ -190,6 +191,14 @@ def ddtree_gate(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[[Ce
 def ddtree_together(ddtree_run: Run) -> CellOutcome:
     """The gate over all measured cells together."""
     return ddtree_run.gating.together()
+
+
+@pytest.fixture
+def ddtree_drift(ddtree_run: Run) -> DriftOutcome:
+    """What the machine did during a sweep: the baseline at the end against the baseline at the beginning."""
+    from pytest_ddtree.drifting import measure_drift
+
+    return measure_drift(ddtree_run)
 
 
 @pytest.fixture

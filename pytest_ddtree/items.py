@@ -21,6 +21,9 @@ PROBLEM_FIXTURE = "ddtree_problem"
 CLAUSE_FIXTURE = "ddtree_clause"
 TOGETHER_FIXTURE = "ddtree_together"
 BUILDS_FIXTURE = "ddtree_ab"
+DRIFT_FIXTURE = "ddtree_drift"
+SWEEP = 3
+"""So many configs are a sweep, in which the machine may drift between the first and the last."""
 SEARCH_FIXTURE = "ddtree_search"
 REPLAY_FIXTURE = "ddtree_replay"
 WINDOW_FIXTURE = "ddtree_window"
@@ -175,6 +178,8 @@ class Sorter:
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, None, None]:
         yield
+        speculative = {one for item in items if (one := config_of(item)) is not None and one.speculative}
+        self._wants[DRIFT_FIXTURE] = len(speculative) >= SWEEP
         kept = [item for item in items if self._wanted(item)]
         if len(kept) < len(items):
             config.hook.pytest_deselected(items=[item for item in items if not self._wanted(item)])

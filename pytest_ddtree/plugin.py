@@ -230,10 +230,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     from pytest_ddtree.gating import gate_options
     from pytest_ddtree.model_files import check_contexts, check_grid, check_paths, check_results, model_facts
-    from pytest_ddtree.results.builds import BuildError, parse_builds
+    from pytest_ddtree.results.builds import BuildError, check_revisions, parse_builds
+    from pytest_ddtree.results.expected import ExpectedBroken, read_expected
     from pytest_ddtree.results.gate_setup import make_policy
     from pytest_ddtree.results.resume import ResumeRefused
     from pytest_ddtree.results.runs import NoSuchRun
+    from pytest_ddtree.results.store import StoreCorrupt
     from pytest_ddtree.search_options import check_search
     from pytest_ddtree.workload.choice import least_tokens
 
@@ -250,15 +252,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             check_contexts(settings, least_tokens(settings.workload, facts.target, settings.enable_thinking))
         policy = make_policy(gate_options(settings), names, cells_in(config), config.invocation_params.args)
         config.stash[POLICY] = policy
+        if settings.expected is not None:
+            read_expected(settings.expected)
         config.stash[PLAN] = plan_of(ours)
         config.stash[BUDGET] = Budget(settings.time_budget)
         if settings.build:
-            parse_builds(settings.build, has_source=settings.sglang_src is not None)
+            check_revisions(parse_builds(settings.build, settings.sglang_src), settings.sglang_src)
         if settings.resume is not None and not config.option.setupplan:
             run_of(config).resume(settings.resume)
     except BuildError as error:
         raise pytest.UsageError(f"--ddtree-build: {error}") from None
-    except (ResumeRefused, NoSuchRun) as error:
+    except ExpectedBroken as error:
+        raise pytest.UsageError(f"--ddtree-expected: {error}") from None
+    except (ResumeRefused, NoSuchRun, StoreCorrupt) as error:
         raise pytest.UsageError(f"--ddtree-resume {settings.resume}: {error}") from None
     except options.OptionError as error:
         raise pytest.UsageError(str(error)) from None
@@ -277,7 +283,18 @@ def pytest_runtest_makereport(
     if call.when == "call" and call.excinfo is not None and isinstance(call.excinfo.value, Infrastructure):
         report.when = "setup"
         report.longrepr = f"{type(call.excinfo.value).__name__}: {call.excinfo.value}"
+    if is_ours(item):
+        from pytest_ddtree.results.secrets import scrub_report
+
+        scrub_report(report, _secrets(item.config))
     return report
+
+
+def _secrets(config: pytest.Config) -> tuple[str, ...]:
+    """What must not be seen in any report."""
+    from pytest_ddtree.results.secrets import known_secrets
+
+    return known_secrets(settings_of(config).api_key, os.environ)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -309,19 +326,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     from pytest_ddtree.report import github, html
     from pytest_ddtree.report.findings import findings
     from pytest_ddtree.report.terminal import lines
+    from pytest_ddtree.results.secrets import scrub
 
+    secrets = _secrets(config)
     terminalreporter.section("ddtree")
-    for line in lines(run.results):
+    for line in scrub(lines(run.results), secrets):
         terminalreporter.write_line(line)
     terminalreporter.write_line(f"results: {run.run_dir}")
     report = run.report()
     if settings.html is not None:
         settings.html.parent.mkdir(parents=True, exist_ok=True)
-        settings.html.write_text(html.page(report), "utf-8")
+        settings.html.write_text(scrub(html.page(report), secrets), "utf-8")
         terminalreporter.write_line(f"HTML report: {settings.html}")
-    if github.write_summary(report) is not None or os.environ.get("GITHUB_ACTIONS") == "true":
+    if (
+        github.write_summary(report, secrets=secrets) is not None
+        or os.environ.get("GITHUB_ACTIONS") == "true"
+    ):
         # A workflow command counts only at the beginning of a line.
-        for line in github.commands(findings(run.results)):
+        for line in scrub(github.commands(findings(run.results)), secrets):
             terminalreporter.write_line(line)
 
 
@@ -336,11 +358,9 @@ class JsonReport:
         if RUN not in self._config.stash:
             return
         from pytest_ddtree.report import jsonreport
-        from pytest_ddtree.results.secrets import known_secrets
 
-        secrets = known_secrets(settings_of(self._config).api_key, os.environ)
         report = self._config.stash[RUN].report()
-        jsonreport.enrich(json_report, report, secrets=secrets, environment=os.environ)
+        jsonreport.enrich(json_report, report, secrets=_secrets(self._config), environment=os.environ)
 
 
 @pytest.hookimpl(tryfirst=True)

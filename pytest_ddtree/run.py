@@ -39,7 +39,7 @@ from pytest_ddtree.results.model import CellFigures, Results, StartInfo
 from pytest_ddtree.results.overhead import Activity, Ledger
 from pytest_ddtree.results.resume import Resumed, ResumeRefused
 from pytest_ddtree.results.runs import SESSION, pick_run, read_run
-from pytest_ddtree.results.secrets import mask_values
+from pytest_ddtree.results.secrets import known_secrets, mask_values, scrub
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.resuming import DormantServer, Recall
 from pytest_ddtree.servers.handle import Server
@@ -137,6 +137,7 @@ class Run:
         self.windows = WindowProbe(self)
         self._loop = LoopThread()
         self._store: Store | None = None
+        self._secrets = known_secrets(settings.api_key, os.environ)
         self._pool: ServerPool | None = None
         self._clients: dict[str, AsyncClient] = {}
         self._makers: dict[str, PromptMaker] = {}
@@ -177,7 +178,7 @@ class Run:
             )
             if self.resumed is None or SESSION not in self.resumed.stored.fingerprints:
                 self._store.append("fingerprint", scope=SESSION, fingerprint=self.fingerprint.as_json())
-        self._store.append(kind, **fields)
+        self._store.append(kind, **scrub(fields, self._secrets))
 
     @property
     def fingerprint(self) -> Fingerprint:

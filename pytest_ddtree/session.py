@@ -76,7 +76,7 @@ def ab_of(config: pytest.Config) -> Ab:
         from pytest_ddtree.results.builds import parse_builds
 
         settings = settings_of(config)
-        builds = parse_builds(settings.build, has_source=settings.sglang_src is not None)
+        builds = parse_builds(settings.build, settings.sglang_src)
         passes = settings.ab_passes
         ab = Ab(
             settings, builds, grid_of(config), cells_in(config), passes=passes, progress=_progress(config)

@@ -106,6 +106,19 @@ class Speed:
             raise OutOfTime(f"{key.id}: {run.budget} after {len(rounds)} round, which has no spread")
         return self._keep(config, key, rounds)
 
+    def again(self, config: Config, key: CellKey) -> tuple[Round, ...]:
+        """The first rounds of a cell once more, to see drift: the same prompts, stored apart and no part of the cell's figures.
+
+        Raises:
+            Infrastructure: it could not be measured.
+        """
+        run = self._run
+        known = run.results.cells[(config.id, key)]
+        count = max(FEWEST, min(len(known.rounds), self._settings.min_rounds))
+        rule = SamplingRule(min_rounds=count, max_rounds=count)
+        server = run.get(config, None if run.is_up(config) else "drift", best=not config.speculative)
+        return self._load(server, config, key, (), rule, again=1)
+
     def _keep(self, config: Config, key: CellKey, rounds: tuple[Round, ...]) -> CellFigures:
         figures = CellFigures(config=config.id, key=key, rounds=rounds)
         self._run.results.cells[(config.id, key)] = figures
@@ -125,10 +138,23 @@ class Speed:
     def _rounds(
         self, server: Server, config: Config, key: CellKey, before: tuple[Round, ...], at_least: int
     ) -> tuple[Round, ...]:
+        left = self._run.budget.left_s
+        rule = rule_of(self._settings, at_least)
+        return self._load(
+            server, config, key, before, rule if math.isinf(left) else replace(rule, max_seconds=left)
+        )
+
+    def _load(
+        self,
+        server: Server,
+        config: Config,
+        key: CellKey,
+        before: tuple[Round, ...],
+        rule: SamplingRule,
+        *,
+        again: int = 0,
+    ) -> tuple[Round, ...]:
         run, settings = self._run, self._settings
-        rule = rule_of(settings, at_least)
-        if not math.isinf(run.budget.left_s):
-            rule = replace(rule, max_seconds=run.budget.left_s)
         indices = self._indices.get((key.prompts, key.context))
         spec = CellSpec(
             context=key.context,
@@ -154,6 +180,7 @@ class Speed:
             stamp=lambda one: replace(
                 one,
                 start_no=server.start_no,
+                again=again,
                 prompts="" if indices is None else prompts_digest(indices),
                 cache="radix off" if uncached else one.cache,
             ),

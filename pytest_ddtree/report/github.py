@@ -9,6 +9,7 @@ from pathlib import Path
 from pytest_ddtree.report.findings import Finding, Report, findings
 from pytest_ddtree.report.rows import HEAD, cell_rows, condition_rows, verdict_rows
 from pytest_ddtree.report.threeway import FLAT_HEAD, flat_rows
+from pytest_ddtree.results.secrets import scrub
 
 LARGEST = 900_000
 """Bytes of a summary; GitHub shows none beyond 1 MiB."""
@@ -61,13 +62,16 @@ def commands(found: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def write_summary(report: Report, environment: Mapping[str, str] | None = None) -> Path | None:
+def write_summary(
+    report: Report, environment: Mapping[str, str] | None = None, *, secrets: Sequence[str] = ()
+) -> Path | None:
     """Append to the file that GITHUB_STEP_SUMMARY names; None where there is none. What is too long for GitHub is cut and says so."""
     environment = os.environ if environment is None else environment
     name = environment.get("GITHUB_STEP_SUMMARY")
     if not name:
         return None
-    data = markdown(report).encode()
+    text: str = scrub(markdown(report), secrets)
+    data = text.encode()
     if len(data) > LARGEST:
         data = data[:LARGEST].rsplit(b"\n", 1)[0] + b"\n\nThe rest is too long for a summary.\n"
     path = Path(name)

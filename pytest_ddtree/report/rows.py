@@ -96,5 +96,6 @@ def condition_rows(report: Report) -> list[tuple[str, str]]:
             for start in starts
         )
         rows.append(("server starts", f"{len(starts)} in {total:.1f} s: {listed}"))
+    rows.extend(("drift", text) for text in report.results.drift)
     rows.append(("time", report.results.overhead))
     return [(name, value) for name, value in rows if value]

@@ -33,6 +33,7 @@ def lines(results: Results) -> list[str]:
     if results.starts:
         text.append("")
         text.extend(_starts(results))
+    text.extend(results.drift)
     if results.overhead:
         text.append(results.overhead)
     if results.gates:

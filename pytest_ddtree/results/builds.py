@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,10 @@ def parse_build(text: str) -> BuildSpec:
     raise BuildError(f"{text!r}: there is neither a checkout nor an interpreter at {path}")
 
 
-def parse_builds(texts: Sequence[str], *, has_source: bool) -> tuple[BuildSpec, ...]:
+def parse_builds(texts: Sequence[str], checkout: Path | None) -> tuple[BuildSpec, ...]:
     """The builds of a session; the first one is what the others are compared with, or the one that is called `base`.
+
+    `checkout` is where revisions are taken from.
 
     Raises:
         BuildError: fewer than two, a name twice, or a revision without a checkout to take it from.
@@ -79,8 +82,24 @@ def parse_builds(texts: Sequence[str], *, has_source: bool) -> tuple[BuildSpec, 
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise BuildError(f"the build {twice} is there twice")
-    if not has_source and any(build.kind == "git" for build in builds):
+    if checkout is None and any(build.kind == "git" for build in builds):
         raise BuildError(
             "git:REVISION takes the revision from the checkout of --ddtree-sglang-src DIR, which is not given"
         )
     return tuple(sorted(builds, key=lambda build: build.name != "base"))
+
+
+def check_revisions(builds: Sequence[BuildSpec], checkout: Path | None) -> None:
+    """Refuse a revision that the checkout does not have.
+
+    Raises:
+        BuildError: naming it, with what git says.
+    """
+    for build in builds:
+        if build.kind != "git":
+            continue
+        words = ["git", "-C", str(checkout), "rev-parse", "--verify", "--quiet", f"{build.where}^{{commit}}"]
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode != 0:
+            said = done.stderr.strip() or "no such revision"
+            raise BuildError(f"{build.name}=git:{build.where}: {said} in the checkout {checkout}")

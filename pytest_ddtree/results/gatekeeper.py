@@ -10,16 +10,18 @@ from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.expected import Expected, Key, Sample, Setting, accept_drift, missing_text
 from pytest_ddtree.results.fingerprint import Fingerprint, build_label
 from pytest_ddtree.results.gates import POOLED_TOLERANCE, Design, Gate, gate_cell, gate_pooled
-from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, applies, round_values
+from pytest_ddtree.results.metrics import METRICS, SPEEDUP, TOK_S, Metric, Values, applies, round_values
 from pytest_ddtree.results.model import CellFigures
 from pytest_ddtree.results.thresholds import Threshold, ThresholdResult, judge_threshold
 from pytest_ddtree.results.tolerance import StartSpread, Tolerance, across_sessions, start_spread
 
+ORPHANS_SHOWN = 5
+
 Update = str
 """`no`, `new` (record what is missing) or `all`."""
 
-Measure = Callable[[int], CellFigures]
-"""Measures a cell on until it has that many rounds."""
+Measure = Callable[[int], tuple[CellFigures, CellFigures | None]]
+"""Measures a cell on until it has that many rounds; the baseline's too where its server is up. Returns both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +101,25 @@ class Gatekeeper:
         errors: list[str] = []
         warnings: list[str] = []
         gates = self._against_expected(figures, baseline)
-        while measure_more is not None and any(gate.outcome == "undecided" for gate in gates):
+        thresholds = self._thresholds(figures, baseline)
+        while measure_more is not None and _more_would_tell(gates, thresholds, figures, baseline):
             look = self.policy.design.next_look(len(figures.rounds))
             if look is None:
                 break
-            more = measure_more(look)
+            more, baseline = measure_more(look)
             if len(more.rounds) <= len(figures.rounds):
                 # No time is left: what could not be decided stays undecided.
                 break
             figures = more
             gates = self._against_expected(figures, baseline)
+            thresholds = self._thresholds(figures, baseline)
         for gate in gates:
             self._sort(gate.outcome, str(gate), failures, warnings)
         if self.expected is not None:
             missing = self._record_or_miss(figures, baseline)
             failures.extend(missing)
-        for result in self._thresholds(figures, baseline):
+            errors.extend(self._not_measured(figures, baseline))
+        for result in thresholds:
             if result.outcome == "missing":
                 errors.append(result.text)
             else:
@@ -147,10 +152,16 @@ class Gatekeeper:
         if self.expected is None:
             return []
         there = [(config, cell.id) for config in configs for cell in cells]
-        return [
-            f"{self.expected.path}: {key.config} {key.cell} is in no grid any more; remove the entry or run its test"
-            for key in self.expected.orphans(self.setting, there)
-        ]
+        gone = [f"{key.config} {key.cell}" for key in self.expected.orphans(self.setting, there)]
+        if not gone:
+            return []
+        listed = ", ".join(gone[:ORPHANS_SHOWN])
+        more = f" and {len(gone) - ORPHANS_SHOWN} more" if len(gone) > ORPHANS_SHOWN else ""
+        text = (
+            f"{self.expected.path}: {len(gone)} entries belong to no cell of this session's grid ({listed}{more}); "
+            "remove those whose tests no longer exist"
+        )
+        return [text]
 
     def is_headline(self, config: str, key: CellKey) -> bool:
         """Whether a cell is judged by itself."""
@@ -207,6 +218,17 @@ class Gatekeeper:
                 gates.append(drift)
         return gates
 
+    def _not_measured(self, figures: CellFigures, baseline: CellFigures | None) -> list[str]:
+        """Metrics of a headline cell that are expected and were not measured: an error, never a pass."""
+        last = None if self.expected is None else self.expected.last(self._key(figures))
+        if last is None or self.policy.update == "all" or not self.is_headline(figures.config, figures.key):
+            return []
+        return [
+            f"{figures.config} {figures.key.id}: {name} is expected ({last.date}) and was not measured, so it cannot be judged"
+            for name, metric in METRICS.items()
+            if last.values.get(name) and not round_values(metric, figures, baseline)
+        ]
+
     def _drift(self, key: Key, metric: Metric, where: str, now: Values, tolerance: Tolerance) -> Gate | None:
         """Against the best of the last samples; only an alarm is worth a line."""
         assert self.expected is not None
@@ -259,6 +281,19 @@ class Gatekeeper:
             for threshold in self.policy.thresholds
             if threshold.takes(figures.config, figures.key)
         ]
+
+
+def _more_would_tell(
+    gates: Sequence[Gate],
+    thresholds: Sequence[ThresholdResult],
+    figures: CellFigures,
+    baseline: CellFigures | None,
+) -> bool:
+    """Whether something is undecided that further rounds can decide: a speedup needs those of the baseline too."""
+    behind = baseline is None or len(baseline.rounds) < len(figures.rounds)
+    open_metrics = {one.metric for one in gates if one.outcome == "undecided"}
+    open_metrics |= {one.metric for one in thresholds if one.outcome == "undecided"}
+    return bool(open_metrics - ({SPEEDUP.name} if behind else set()))
 
 
 def headline_tests(headline: Sequence[tuple[str, CellKey]]) -> int:

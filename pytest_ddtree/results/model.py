@@ -242,6 +242,8 @@ class Results:
     coding: dict[str, CodingSummary] = field(default_factory=dict)
     overhead: str = ""
     """Where the time went and how much of it was the harness itself, as a sentence."""
+    drift: list[str] = field(default_factory=list)
+    """What the machine did between the beginning and the end of the session, a sentence for each cell measured twice."""
     warnings: list[str] = field(default_factory=list)
     gates: list[Mapping[str, Any]] = field(default_factory=list)
     """What `Gate.as_json` gave, in the order in which cells were judged."""

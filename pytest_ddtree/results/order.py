@@ -84,6 +84,13 @@ class Drift:
     key: CellKey
     loss: Loss
 
+    def beyond(self, share: float) -> bool:
+        """Whether the whole 95 % interval is further from no change than this share."""
+        if math.isinf(self.loss.error):
+            return False
+        limit = -math.log1p(-share)
+        return self.loss.at_least(0.025) > limit or self.loss.at_most(0.025) < -limit
+
     def __str__(self) -> str:
         change = math.expm1(-self.loss.mean)
         if math.isinf(self.loss.error):

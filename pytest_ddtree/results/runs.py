@@ -15,6 +15,7 @@ from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo, key_from_json
+from pytest_ddtree.results.order import drifts
 from pytest_ddtree.results.store import StoreCorrupt, Stored, parse
 
 FILE = "results.jsonl"
@@ -133,6 +134,7 @@ def rebuild(stored: Stored, path: Path) -> StoredRun:
                 f"({type(error).__name__}: {error}). The file was left as it is."
             ) from None
     run.results.cells.update(cells_of(one for one in run.rounds if one.build is None))
+    run.results.drift = [str(one) for one in drifts(one for one in run.rounds if one.build is None)]
     for build in dict.fromkeys(one.build for one in run.rounds if one.build is not None):
         run.builds.setdefault(build, Results()).cells.update(
             cells_of(one for one in run.rounds if one.build == build)

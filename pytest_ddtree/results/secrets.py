@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 MASK = "***"
 
@@ -109,3 +109,27 @@ def scrub(value: Any, secrets: Sequence[str]) -> Any:
     if isinstance(value, list | tuple):
         return [scrub(inner, secrets) for inner in value]
     return value
+
+
+class Said(Protocol):
+    """What of a test's report may repeat a secret: pytest's own report has more."""
+
+    longrepr: Any
+    sections: list[tuple[str, str]]
+    user_properties: list[tuple[str, object]]
+
+
+def scrub_report(report: Said, secrets: Sequence[str]) -> None:
+    """Mask every occurrence of a secret in a test's report, which terminal, JUnit XML and other reports are made from.
+
+    A traceback that holds one becomes plain text.
+    """
+    report.sections = [(name, scrub(text, secrets)) for name, text in report.sections]
+    report.user_properties = [(name, scrub(value, secrets)) for name, value in report.user_properties]
+    if report.longrepr is None or isinstance(report.longrepr, tuple):
+        # A skipped test: file, line, reason.
+        report.longrepr = report.longrepr and tuple(scrub(report.longrepr, secrets))
+        return
+    text = str(report.longrepr)
+    if any(secret in text for secret in secrets):
+        report.longrepr = scrub(text, secrets)

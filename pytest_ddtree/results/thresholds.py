@@ -44,6 +44,7 @@ class ThresholdResult:
 
     outcome: Outcome | Literal["missing"]
     text: str
+    metric: str
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -107,7 +108,9 @@ def judge_threshold(threshold: Threshold, config: str, key: CellKey, values: Val
     where = f"{config} {key.id}"
     if not values:
         return ThresholdResult(
-            "missing", f"{where}: {threshold.metric} was not measured, so `{threshold.text}` cannot be judged"
+            "missing",
+            f"{where}: {threshold.metric} was not measured, so `{threshold.text}` cannot be judged",
+            threshold.metric.name,
         )
     interval = log_mean(list(values.values()))
     outcome = _outcome(interval, threshold)
@@ -119,7 +122,9 @@ def judge_threshold(threshold: Threshold, config: str, key: CellKey, values: Val
     )
     figure = f"{threshold.metric} {interval.value:.{digits}f} {threshold.metric.unit}"
     text = f"{where}: {figure} ({spread}), asked `{threshold.text}`: {outcome}"
-    return ThresholdResult(outcome, text)
+    if outcome == "undecided":
+        text += f"; a figure {interval.half_width:.1%} off the bound would have been told from it"
+    return ThresholdResult(outcome, text, threshold.metric.name)
 
 
 def _outcome(interval: Interval, threshold: Threshold) -> Outcome:

@@ -30,7 +30,7 @@ SMALL = {
 def outcome_of(results: Path, *builds: str, said: list[str] | None = None, **given: str) -> AbOutcome:
     texts = {**SMALL, "results": str(results), **given}
     settings = make_settings({name: (text, "test") for name, text in texts.items()})
-    specs = parse_builds(builds, has_source="sglang_src" in given)
+    specs = parse_builds(builds, settings.sglang_src)
     progress = (lambda text: None) if said is None else said.append
     ab = Ab(settings, specs, (CONFIG,), CELLS, passes=2, progress=progress)
     try:

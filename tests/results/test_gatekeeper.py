@@ -95,11 +95,11 @@ def test_an_undecided_headline_is_measured_on_and_then_warned_of(tmp_path: Path)
     keeper(expected, update="all").check(a_cell(rates(200.0, 30, noise=0.25)), None)
     asked: list[int] = []
 
-    def more(rounds: int) -> CellFigures:
+    def more(rounds: int) -> tuple[CellFigures, None]:
         asked.append(rounds)
-        return a_cell(rates(186.0, rounds, noise=0.25, seed=5))
+        return a_cell(rates(186.0, rounds, noise=0.25, seed=5)), None
 
-    outcome = keeper(expected).check(more(4), None, more)
+    outcome = keeper(expected).check(more(4)[0], None, more)
     assert asked == [4, 8, 16, 30]
     assert not outcome.failures
     assert any("would have been found" in text for text in outcome.warnings)
@@ -167,9 +167,68 @@ def test_thresholds_hold_without_expected_figures() -> None:
 def test_orphans_are_said(tmp_path: Path) -> None:
     gatekeeper = keeper(accepted(tmp_path / "e", 200.0))
     assert gatekeeper.orphans([CONFIG], [KEY]) == []
-    assert "is in no grid any more" in gatekeeper.orphans(["b16-k4-wnone"], [KEY])[0]
+    assert (
+        "1 entries belong to no cell of this session's grid (b8-k4-wnone ctx60-c4)"
+        in gatekeeper.orphans(["b16-k4-wnone"], [KEY])[0]
+    )
 
 
 def test_every_metric_of_a_headline_is_a_test_of_the_design() -> None:
     assert headline_tests([(CONFIG, KEY)]) == len(METRICS)
     assert headline_tests([("baseline", KEY)]) == len(METRICS) - 2
+
+
+def test_an_expected_metric_that_was_not_measured_is_an_error_and_no_pass(tmp_path: Path) -> None:
+    expected = accepted(tmp_path / "e", 200.0)
+    outcome = keeper(expected).check(a_cell(rates(200.0, seed=2), verify_steps=None), None)
+    assert not outcome.failures
+    assert (
+        [text for text in outcome.errors if "accept_length is expected" in text] == list(outcome.errors) != []
+    )
+    base = a_cell(rates(100.0), config="baseline")
+    with_speedup = Expected(tmp_path / "s")
+    keeper(with_speedup, update="all").check(a_cell(rates(200.0)), base)
+    errors = keeper(with_speedup).check(a_cell(rates(200.0, seed=2)), None).errors
+    assert len(errors) == 1
+    assert "speedup is expected" in errors[0]
+
+
+def test_an_undecided_threshold_is_measured_on_too() -> None:
+    thresholds = (parse_threshold("tok_s >= 195"),)
+    asked: list[int] = []
+
+    def more(rounds: int) -> tuple[CellFigures, None]:
+        asked.append(rounds)
+        return a_cell(rates(200.0, rounds, noise=0.03, seed=3)), None
+
+    outcome = keeper(None, thresholds=thresholds).check(
+        a_cell(rates(200.0, 4, noise=0.1, seed=3)), None, more
+    )
+    assert asked
+    assert not outcome.failures
+    assert not outcome.warnings
+    noisy = keeper(None, thresholds=thresholds).check(a_cell(rates(196.0, 8, noise=0.2, seed=1)), None)
+    assert "off the bound would have been told from it" in noisy.warnings[0]
+
+
+def test_an_undecided_speedup_is_measured_on_where_the_baseline_is_too() -> None:
+    thresholds = (parse_threshold("speedup >= 2"),)
+    asked: list[int] = []
+    base = a_cell(rates(100.0, 4, noise=0.2), config="baseline")
+
+    def with_baseline(rounds: int) -> tuple[CellFigures, CellFigures]:
+        asked.append(rounds)
+        return a_cell(rates(200.0, rounds, noise=0.2, seed=3)), a_cell(
+            rates(100.0, rounds, noise=0.2), config="baseline"
+        )
+
+    def without(rounds: int) -> tuple[CellFigures, CellFigures]:
+        asked.append(rounds)
+        return a_cell(rates(200.0, rounds, noise=0.2, seed=3)), base
+
+    cell = a_cell(rates(200.0, 4, noise=0.2, seed=3))
+    assert keeper(None, thresholds=thresholds).check(cell, base, with_baseline).warnings
+    assert asked == [8, 16, 30]
+    asked.clear()
+    assert keeper(None, thresholds=thresholds).check(cell, base, without).warnings
+    assert asked == [8], "the baseline's rounds end it"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from pytest_ddtree.results.secrets import (
     mask_arguments,
     mask_text,
     mask_values,
+    scrub_report,
 )
 
 SECRET = "s3cr3t-0123456789"
@@ -76,3 +78,38 @@ def test_nested_values_are_masked() -> None:
     assert '"tokens": 5' in text
     assert is_secret_name("HF_TOKEN")
     assert mask_text("plain") == "plain"
+
+
+class AReport:
+    def __init__(self, longrepr: Any) -> None:
+        self.longrepr = longrepr
+        self.sections = [("Captured stdout call", "key sk-live-1234 was used")]
+        self.user_properties: list[tuple[str, object]] = [("ddtree.config", "sk-live-1234")]
+
+
+class Traceback:
+    def __str__(self) -> str:
+        return "E  401: sk-live-1234 refused"
+
+
+@pytest.mark.parametrize(
+    ("longrepr", "shown"),
+    [
+        ("refused: sk-live-1234", "refused: ***"),
+        (Traceback(), "E  401: *** refused"),
+        (("a.py", 3, "Skipped: sk-live-1234"), ("a.py", 3, "Skipped: ***")),
+        (None, None),
+    ],
+)
+def test_a_tests_report_repeats_no_secret(longrepr: Any, shown: Any) -> None:
+    report = AReport(longrepr)
+    scrub_report(report, ["sk-live-1234"])
+    assert report.longrepr == shown
+    assert "sk-live" not in f"{report.sections} {report.user_properties}"
+
+
+def test_a_traceback_without_a_secret_stays_what_it_is() -> None:
+    traceback = Traceback()
+    report = AReport(traceback)
+    scrub_report(report, ["sk-other-9876"])
+    assert report.longrepr is traceback

@@ -1,0 +1,42 @@
+"""What is broken or not there is a usage error before a server starts; it names the place, and the file stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+ROUND = '{"schema":2,"kind":"run","started":"now","settings":{}}\n{"schema":2,"kind":"round"\n{"schema":2,"kind":"warning","text":"x"}\n'
+EXPECTED = '{"schema": 1,\n "entries": [\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "flags", "said"),
+    [
+        (
+            {"r/20260101T000000Z-1/results.jsonl": ROUND},
+            ["--ddtree-results=r", "--ddtree-resume=last"],
+            "results.jsonl, line 2: no JSON",
+        ),
+        (
+            {"figures.json": EXPECTED},
+            ["--ddtree-expected=figures.json"],
+            "figures.json: cannot be read: *line 3*",
+        ),
+        (
+            {"test_builds.py": "def test_builds(ddtree_config, ddtree_ab):\n    pass\n"},
+            ["--ddtree-sglang-src=.", "--ddtree-build=base=git:no-such", "--ddtree-build=head=args:"],
+            "--ddtree-build: base=git:no-such: * in the checkout .",
+        ),
+    ],
+    ids=["stored run", "expected figures", "revision"],
+)
+def test_it_is_a_usage_error(
+    project: pytest.Pytester, files: dict[str, str], flags: list[str], said: str
+) -> None:
+    for name, text in files.items():
+        path = project.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    result = project.runpytest_subprocess(*flags)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{said}*"])
+    assert {name: (project.path / name).read_text() for name in files} == files
