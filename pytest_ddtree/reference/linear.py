@@ -44,10 +44,10 @@ class Linear:
         step = -(-self.inputs // parts)
         np.matmul(x[:, :step], self.weight[:step], out=out)
         if parts > 1:
-            self._numerics.round_partial(out)
+            self._numerics.round(out)
             for begin in range(step, self.inputs, step):
                 part = x[:, begin : begin + step] @ self.weight[begin : begin + step]
-                self._numerics.round_partial(part)
+                self._numerics.round(part)
                 np.add(out, part, out=out)
         self._numerics.round(out)
         return out

@@ -3,8 +3,7 @@
 ``bf16`` rounds every activation and the logits to bfloat16 and splits the inner dimension of matrix products into
 parts whose partial sums are rounded too, the number of parts depending on the number of rows. That is what makes
 healthy GPU servers disagree with themselves at another batch size: kernels choose their arithmetic by the number of
-rows. Partial sums are rounded more coarsely than bfloat16: the model is small and its distributions are sharp, so
-that plain bfloat16 shows less noise than was measured on a GPU server (see docs/reference-server.md for the figures).
+rows (docs/reference-server.md has figures beside those of a GPU server).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import numpy as np
 from .arrays import F32
 
 BF16_DROPPED_BITS = 16
-PARTIAL_DROPPED_BITS = 17
 
 
 class Numerics(Protocol):
@@ -27,10 +25,7 @@ class Numerics(Protocol):
         """True when nothing is rounded, so that callers may skip the calls."""
 
     def round(self, values: F32) -> None:
-        """Round activations or logits in place."""
-
-    def round_partial(self, values: F32) -> None:
-        """Round partial sums of a split product in place."""
+        """Round activations, logits or the partial sums of a split product in place."""
 
     def split(self, rows: int) -> int:
         """Into how many parts the inner dimension of a product with this many rows is split."""
@@ -45,24 +40,18 @@ class Float32:
     def round(self, values: F32) -> None:
         return None
 
-    def round_partial(self, values: F32) -> None:
-        return None
-
     def split(self, rows: int) -> int:
         return 1
 
 
 class BFloat16:
-    """Activations, partial sums and logits of few bits."""
+    """Activations, partial sums and logits in bfloat16."""
 
     name = "bf16"
     exact = False
 
     def round(self, values: F32) -> None:
         round_bits(values, BF16_DROPPED_BITS)
-
-    def round_partial(self, values: F32) -> None:
-        round_bits(values, PARTIAL_DROPPED_BITS)
 
     def split(self, rows: int) -> int:
         if rows <= 2:
