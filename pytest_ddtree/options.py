@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_ddtree.axes import CACHES, Cache, WorkloadChoice, parse_temperature, parse_workload
+from pytest_ddtree.gpu_groups import Group
+from pytest_ddtree.gpu_groups import parse as parse_groups
 from pytest_ddtree.profiles import DEFAULT_PROFILE, PROFILES, Profile, default_text, resolved
 
 ServerKind = Literal["reference", "sglang", "systemd", "url"]
@@ -158,6 +160,28 @@ def _url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _urls(text: str) -> tuple[str, ...]:
+    """One URL a line: a repeated option is joined with newlines."""
+    urls = tuple(_url(line.strip()) for line in text.splitlines() if line.strip())
+    if not urls:
+        raise OptionError("takes a URL that begins with http:// or https://")
+    if len(set(urls)) < len(urls):
+        raise OptionError("names a URL twice")
+    return urls
+
+
+def _prefixes(text: str) -> tuple[tuple[str, ...], ...]:
+    """Shell words, one launch prefix a line."""
+    return tuple(_shell_words(line) for line in text.splitlines() if line.strip())
+
+
+def _groups(text: str) -> tuple[Group, ...]:
+    try:
+        return parse_groups(text)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
 def _path(text: str) -> Path:
     if not text.strip() or "\0" in text:
         raise OptionError("takes a path")
@@ -247,10 +271,21 @@ OPTIONS: tuple[Option, ...] = (
         "KIND",
     ),
     Option(
-        "url", _url, None, "Base URL of a running speculative server; nothing is started or stopped.", "URL"
+        "url",
+        _urls,
+        None,
+        "Base URL of a running speculative server; nothing is started or stopped. May be given more than once: of several servers each "
+        "config is measured on the one that runs it.",
+        "URL",
+        repeatable=True,
     ),
     Option(
-        "baseline-url", _url, None, "Base URL of a running non-speculative server of the same model.", "URL"
+        "baseline-url",
+        _urls,
+        None,
+        "Base URL of a running non-speculative server of the same model. With -n one for each worker.",
+        "URL",
+        repeatable=True,
     ),
     Option(
         "api-key", _nonempty, None, "API key that the servers ask for; never written to any report.", "KEY"
@@ -284,6 +319,23 @@ OPTIONS: tuple[Option, ...] = (
         None,
         "Words before the server's command: numactl, docker run ..., srun ...",
         "WORDS",
+    ),
+    Option(
+        "node-prefix",
+        _prefixes,
+        None,
+        "For a model on several nodes: words before the command of one node (ssh HOST, srun -w HOST), once a node, the first for the one "
+        "that answers HTTP. Needs --dist-init-addr in --ddtree-server-args.",
+        "WORDS",
+        repeatable=True,
+    ),
+    Option(
+        "gpu-groups",
+        _groups,
+        None,
+        "GPUs of servers that run at once, such as 0,1/2,3: with `-n 2` each worker of pytest-xdist has a group, with a baseline of its "
+        "own, and configs are dealt out. One group: the GPUs to use.",
+        "GROUPS",
     ),
     Option(
         "stop-command",
@@ -697,8 +749,8 @@ class Settings:
     """What the user asked for, parsed and with every default resolved."""
 
     server: ServerKind
-    url: str | None
-    baseline_url: str | None
+    url: tuple[str, ...]
+    baseline_url: tuple[str, ...]
     api_key: str | None = field(repr=False)
     model: str | None
     draft_model: str | None
@@ -708,6 +760,8 @@ class Settings:
     python: Path | None
     sglang_src: Path | None
     launch_prefix: tuple[str, ...]
+    node_prefix: tuple[tuple[str, ...], ...]
+    gpu_groups: tuple[Group, ...]
     stop_command: str | None
     dialect: str | None
     ssh: str | None
@@ -783,10 +837,14 @@ class Settings:
     @property
     def has_baseline(self) -> bool:
         """Whether there is a non-speculative server: the other kinds start one, a URL needs a second URL."""
-        return self.server != "url" or self.baseline_url is not None
+        return self.server != "url" or bool(self.baseline_url)
 
 
 _EMPTY_WHEN_UNSET = (
+    "url",
+    "baseline_url",
+    "node_prefix",
+    "gpu_groups",
     "server_args",
     "spec_args",
     "baseline_args",
@@ -841,7 +899,9 @@ def _check_together(settings: Settings) -> None:
     if settings.server == "url" and not settings.url:
         refuse("--ddtree-server url needs --ddtree-url URL, the address of the running server")
     if settings.server != "url" and settings.url:
-        refuse(f"--ddtree-url {settings.url} contradicts --ddtree-server {settings.server}: give one of them")
+        refuse(
+            f"--ddtree-url {settings.url[0]} contradicts --ddtree-server {settings.server}: give one of them"
+        )
     if settings.server != "systemd" and settings.unit:
         refuse(
             f"--ddtree-unit {settings.unit} contradicts --ddtree-server {settings.server}: give one of them"
@@ -868,10 +928,37 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.ssh and settings.server != "systemd":
         refuse("--ddtree-ssh goes with --ddtree-server systemd and --ddtree-unit NAME")
+    _check_places(settings, refuse)
     if settings.server == "sglang":
         for name in ("model", "draft_model"):
             if getattr(settings, name) is None:
                 refuse(f"--ddtree-server sglang needs {BY_FIELD[name].flag} PATH")
+
+
+def _check_places(settings: Settings, refuse: Callable[[str], None]) -> None:
+    if settings.gpu_groups and settings.server not in ("reference", "sglang"):
+        refuse(
+            f"--ddtree-gpu-groups is for servers that are started here, not for --ddtree-server {settings.server}"
+        )
+    if len(settings.gpu_groups) > 1 and settings.resume is not None:
+        refuse("--ddtree-resume takes no run of several GPU groups up: give one group, or none")
+    if not settings.node_prefix:
+        return
+    if settings.server != "sglang":
+        refuse("--ddtree-node-prefix goes with --ddtree-server sglang")
+    if len(settings.node_prefix) < 2:
+        refuse(
+            "--ddtree-node-prefix is given once a node, at least twice; one node has --ddtree-launch-prefix"
+        )
+    if settings.launch_prefix:
+        refuse(
+            "--ddtree-node-prefix and --ddtree-launch-prefix contradict each other: each node has its own prefix"
+        )
+    if not any(word.partition("=")[0] == "--dist-init-addr" for word in settings.server_args):
+        refuse(
+            "several nodes need the address where the first one waits for the others: add --dist-init-addr HOST:PORT to "
+            "--ddtree-server-args"
+        )
 
 
 def settings_json(settings: Settings) -> dict[str, Any]:

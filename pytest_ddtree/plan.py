@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from pytest_ddtree.coding.problems import Problem
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which of several workers a session is: the run's name, the number of its group from 0, and its folder in the run's."""
+
+    run: str
+    group: int
+    folder: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Derived from the selected tests alone; nothing is ever added to the selection."""

@@ -34,6 +34,7 @@ from pytest_ddtree.session import (
     DROPPED,
     GIVEN,
     INTERRUPTED,
+    PLACE,
     PLAN,
     POLICY,
     PROBLEM_FAULTS,
@@ -43,6 +44,7 @@ from pytest_ddtree.session import (
     grid_of,
     leave,
     problems_of,
+    reported_of,
     run_of,
     settings_of,
 )
@@ -103,7 +105,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.stash[SETTINGS].where is not None:
         grid_of(config)  # a constraint that cannot be read, or that leaves nothing, is refused now
     _refuse_lost_ini(config)
-    _refuse_xdist(config, given)
+    _several_workers(config, given)
+    if hasattr(config, "workerinput"):
+        from pytest_ddtree.parallel import take_place
+
+        take_place(config)
     settings = config.stash[SETTINGS]
     # trylast: registered after every other plugin, so that its tryfirst wrapper is the outermost one and sorts what is left when
     # --ff, --nf, --sw, pytest-randomly and pytest-reverse have had their say.
@@ -173,15 +179,25 @@ def _refuse_lost_ini(config: pytest.Config) -> None:
             )
 
 
-def _refuse_xdist(config: pytest.Config, given: dict[str, tuple[str, str]]) -> None:
+def _several_workers(config: pytest.Config, given: dict[str, tuple[str, str]]) -> None:
     """Several workers would start several servers on one GPU. In runs that are not ours `-n` is none of our business."""
-    if not getattr(config.option, "numprocesses", None) or config.stash[SETTINGS].server == "url":
+    workers = getattr(config.option, "numprocesses", None)
+    settings = config.stash[SETTINGS]
+    asked = _asks_for_ours(config) or any(source == "command line" for _, source in given.values())
+    if not workers:
+        if asked and len(settings.gpu_groups) > 1 and not hasattr(config, "workerinput"):
+            count = len(settings.gpu_groups)
+            raise pytest.UsageError(
+                f"--ddtree-gpu-groups has {count} groups: run with -n {count} (pytest-xdist)"
+            )
         return
-    if _asks_for_ours(config) or any(source == "command line" for _, source in given.values()):
-        raise pytest.UsageError(
-            "-n starts several workers, and each would start a server of its own on the same GPU. Run without -n, or give the "
-            "address of a running server with --ddtree-url."
-        )
+    if not asked:
+        return
+    from pytest_ddtree import parallel
+
+    if (why := parallel.refusal(settings, workers)) is not None:
+        raise pytest.UsageError(why)
+    config.pluginmanager.register(parallel.Controller(config, parallel.new_name()), "ddtree-controller")
 
 
 def _asks_for_ours(config: pytest.Config) -> bool:
@@ -301,7 +317,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     settings = settings_of(config)
     if not _given(config) and not _asks_for_ours(config):
         return None
-    where = settings.url or settings.model or "embedded reference model"
+    where = ", ".join(settings.url) or settings.model or "embedded reference model"
     configs = ", ".join(one.id for one in grid_of(config))
     dropped = config.stash.get(DROPPED, ())
     left_out = (
@@ -318,10 +334,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for line in outcome.lines():
                 terminalreporter.write_line(line)
         terminalreporter.write_line(f"results: {config.stash[AB].folder}")
-    if RUN not in config.stash or hasattr(config, "workerinput"):
-        return
-    run, settings = config.stash[RUN], settings_of(config)
-    if run.results.empty:
+    run, settings = reported_of(config), settings_of(config)
+    if run is None or hasattr(config, "workerinput") or run.results.empty:
         return
     from pytest_ddtree.report import github, html
     from pytest_ddtree.report.findings import findings
@@ -355,11 +369,12 @@ class JsonReport:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
-        if RUN not in self._config.stash:
+        run = reported_of(self._config)
+        if run is None:
             return
         from pytest_ddtree.report import jsonreport
 
-        report = self._config.stash[RUN].report()
+        report = run.report()
         jsonreport.enrich(json_report, report, secrets=_secrets(self._config), environment=os.environ)
 
 
@@ -381,5 +396,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         if session.exitstatus == pytest.ExitCode.OK and config.stash[RUN].results.corrupt:
             # No selection makes a corrupt server green, whatever the selected tests look at.
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if PLACE in config.stash:
+            # Once a worker has said that it is done it has seconds to end, and a real server takes longer to stop.
+            config.stash[RUN].close()
     if INTERRUPTED in config.stash:
         session.exitstatus = config.stash[INTERRUPTED]

@@ -30,7 +30,7 @@ from pytest_ddtree.grid import BASELINE, CellKey, Config, sort_key
 from pytest_ddtree.matrix import cells_of
 from pytest_ddtree.model_files import ModelFacts, model_facts
 from pytest_ddtree.options import BY_FIELD, Settings, settings_json
-from pytest_ddtree.plan import Plan
+from pytest_ddtree.plan import Place, Plan
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.rerun import Rerun
 from pytest_ddtree.results.fingerprint import Fingerprint, server_fingerprint, session_fingerprint
@@ -62,8 +62,8 @@ SERVING_S = 20.0
 """Within this time a server that serves gives one token, however busy it was."""
 
 
-def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path) -> ServerSettings:
-    """What the pool must know, from the options and the model's files."""
+def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path, group: int = 0) -> ServerSettings:
+    """What the pool must know, from the options and the model's files; `group` is the worker's, where there are several."""
     concurrency = max(*settings.concurrency, min(64, settings.exactness_prompts))
     return ServerSettings(
         kind=settings.server,
@@ -78,8 +78,11 @@ def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path) -> Ser
         launch_prefix=settings.launch_prefix,
         stop_command=() if settings.stop_command is None else ("sh", "-c", settings.stop_command),
         dialect=settings.dialect,
-        url=settings.url,
-        baseline_url=settings.baseline_url,
+        url=next(iter(settings.url), None),
+        more_urls=settings.url[1:],
+        baseline_url=next(iter(settings.baseline_url[group:]), None),
+        node_prefixes=settings.node_prefix,
+        gpus=next(iter(settings.gpu_groups[group:]), None),
         ssh=settings.ssh,
         unit=settings.unit,
         sudo=settings.sudo,
@@ -97,6 +100,11 @@ def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path) -> Ser
     )
 
 
+def run_name(started: datetime) -> str:
+    """The name of a new run's folder."""
+    return f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}"
+
+
 class Run:
     """Everything that a session shares. Not thread-safe, apart from `alarm` and `close`."""
 
@@ -109,6 +117,7 @@ class Run:
         *,
         budget: Budget | None = None,
         began: float | None = None,
+        place: Place | None = None,
         progress: Callable[[str], None],
         rerun: Rerun = Rerun(),  # noqa: B008 - frozen and without state
         on_verified: Callable[[Config, Verdict], None] = lambda config, verdict: None,
@@ -123,7 +132,10 @@ class Run:
         self.ledger = Ledger(began=began)
         self.pilot = Pilot(configs, progress=progress)
         self.started = datetime.now(UTC)
-        self.run_dir = settings.results / f"{self.started:%Y%m%dT%H%M%SZ}-{os.getpid()}"
+        self.place = place
+        self.run_dir = settings.results / (place.run if place is not None else run_name(self.started))
+        if place is not None:
+            self.run_dir /= place.folder
         self.facts: ModelFacts = model_facts(settings)
         self.fingerprints: dict[str, Fingerprint] = {}
         self.resumed: Resumed | None = None
@@ -378,7 +390,8 @@ class Run:
 
     def _open_pool(self) -> ServerPool:
         if self._pool is None:
-            settings = server_settings(self.settings, self.facts, self.run_dir)
+            group = 0 if self.place is None else self.place.group
+            settings = server_settings(self.settings, self.facts, self.run_dir, group)
             self._pool = ServerPool(settings, progress=self.progress)
             self._pool.wake_on_signals()
         return self._pool

@@ -13,11 +13,12 @@ from pytest_ddtree import grid as grids
 from pytest_ddtree import options
 from pytest_ddtree.budget import Budget
 from pytest_ddtree.matrix import cells_of
-from pytest_ddtree.plan import Plan
+from pytest_ddtree.plan import Place, Plan
 
 if TYPE_CHECKING:
     from pytest_ddtree.ab import Ab
     from pytest_ddtree.coding.problems import Problem
+    from pytest_ddtree.report.merged import Merged
     from pytest_ddtree.results.gatekeeper import GatePolicy
     from pytest_ddtree.run import Run
 
@@ -25,6 +26,9 @@ GIVEN = pytest.StashKey[Mapping[str, tuple[str, str]]]()
 """What the user set: field -> (text, source)."""
 SETTINGS = pytest.StashKey[options.Settings]()
 RUN: pytest.StashKey[Run] = pytest.StashKey()
+PLACE = pytest.StashKey[Place]()
+MERGED: pytest.StashKey[Merged] = pytest.StashKey()
+"""What several workers found, in their controller."""
 PLAN = pytest.StashKey[Plan]()
 POLICY: pytest.StashKey[GatePolicy] = pytest.StashKey()
 PROBLEMS: pytest.StashKey[tuple[Problem, ...]] = pytest.StashKey()
@@ -45,6 +49,12 @@ def settings_of(config: pytest.Config) -> options.Settings:
     return config.stash[SETTINGS]
 
 
+def reported_of(config: pytest.Config) -> Run | Merged | None:
+    """What reports are about: the session's run, or what its workers found; None where nothing of ours ran."""
+    merged = config.stash.get(MERGED, None)
+    return merged if merged is not None else config.stash.get(RUN, None)
+
+
 def run_of(config: pytest.Config) -> Run:
     """The session's run, made on first use."""
     if RUN not in config.stash:
@@ -58,6 +68,7 @@ def run_of(config: pytest.Config) -> Run:
             config.stash.get(POLICY, None),
             budget=config.stash.get(BUDGET, None),
             began=config.stash.get(BEGAN, None),
+            place=config.stash.get(PLACE, None),
             progress=_progress(config),
             rerun=Rerun(config.stash.get(GIVEN, {}), config.invocation_params.dir),
             on_verified=lambda of, verdict: config.hook.pytest_ddtree_verified(config=of, verdict=verdict),

@@ -240,7 +240,7 @@ class Verifier:
     def scorer(self) -> AsyncClient | None:
         """A live baseline, where there is one already: one that runs beside, or that somebody else runs."""
         run = self._run
-        if run.is_up(BASELINE) or self._settings.baseline_url is not None:
+        if run.is_up(BASELINE) or self._settings.baseline_url:
             return run.async_client(run.get(BASELINE))
         return None
 

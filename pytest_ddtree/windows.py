@@ -46,7 +46,9 @@ class WindowProbe:
         if config.window is None or config not in self._run.plan.windows:
             return
         full = replace(config, window=None)
-        if full not in self._run.plan.configs and (
+        # With several workers another one may have it.
+        in_grid = full in self._run.plan.configs and self._run.place is None
+        if not in_grid and (
             settings.server == "reference" or (settings.profile == "full" and settings.server != "url")
         ):
             for window in self._windows(full):

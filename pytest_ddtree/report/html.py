@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from pytest_ddtree.grid import BASELINE
 from pytest_ddtree.report.findings import Finding, Report, findings
 from pytest_ddtree.report.rows import HEAD, cell_rows, condition_rows, verdict_rows
 from pytest_ddtree.report.threeway import FLAT_HEAD, flat_rows
+from pytest_ddtree.results.model import is_baseline
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1b1f24;background:#fff}
@@ -100,8 +100,8 @@ def _speedups(report: Report) -> str:
     results = report.results
     speedups = []
     for config, key in results.cells:
-        figures, base = results.figures(config, key), results.figures(BASELINE.id, key)
-        if config != BASELINE.id and figures is not None and base is not None:
+        figures, base = results.figures(config, key), results.base(config, key)
+        if not is_baseline(config) and figures is not None and base is not None:
             speedups.append((f"{config} {key.id}", figures.speedup_over(base).value))
     if not speedups:
         return ""

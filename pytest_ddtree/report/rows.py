@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pytest_ddtree.grid import BASELINE
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.report.terminal import speedup
 from pytest_ddtree.report.text import figure, milliseconds
-from pytest_ddtree.results.model import Results, config_order
+from pytest_ddtree.results.model import Results, config_order, is_baseline
 from pytest_ddtree.results.runs import SESSION
 
 HEAD = (
@@ -72,7 +71,7 @@ def verdict_rows(results: Results) -> list[tuple[str, str, str]]:
         if verdict is not None:
             kind = verdict.kind if verdict.passed else verdict.kind.upper()
             rows.append((config, kind, verdict.summary()))
-    configs = {config for config, _ in results.cells} - set(results.verdicts) - {BASELINE.id}
+    configs = {config for config, _ in results.cells if not is_baseline(config)} - set(results.verdicts)
     rows.extend((config, "not verified", "-") for config in sorted(configs))
     return rows
 

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.text import figure, milliseconds, table
 from pytest_ddtree.report.threeway import three_way
-from pytest_ddtree.results.model import CellFigures, Results, config_order
-
-BASELINE = "baseline"
+from pytest_ddtree.results.model import CellFigures, Results, config_order, is_baseline
 
 
 def lines(results: Results) -> list[str]:
@@ -91,15 +89,15 @@ def _conditions(figures: CellFigures) -> str:
 
 
 def speedup(results: Results, config: str, key: CellKey) -> str:
-    figures, base = results.figures(config, key), results.figures(BASELINE, key)
-    if config == BASELINE or figures is None or base is None:
+    figures, base = results.figures(config, key), results.base(config, key)
+    if is_baseline(config) or figures is None or base is None:
         return "-"
     return figure(figures.speedup_over(base), digits=2)
 
 
 def _summary(results: Results) -> list[str]:
     configs = sorted({*results.verdicts, *(config for config, _ in results.cells)}, key=config_order)
-    configs = [config for config in configs if config != BASELINE]
+    configs = [config for config in configs if not is_baseline(config)]
     if not configs:
         return []
     rows = []
@@ -107,7 +105,7 @@ def _summary(results: Results) -> list[str]:
         keys = sorted(key for name, key in results.cells if name == config)
         speedups = []
         for key in keys:
-            figures, base = results.figures(config, key), results.figures(BASELINE, key)
+            figures, base = results.figures(config, key), results.base(config, key)
             if figures is not None and base is not None:
                 speedups.append((figures.speedup_over(base).value, key))
         accepts = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_ddtree.grid import BASELINE, CHAIN, CellKey
+from pytest_ddtree.grid import CHAIN, CellKey
 from pytest_ddtree.report.text import figure, table
-from pytest_ddtree.results.model import CellFigures, Results
+from pytest_ddtree.results.model import CellFigures, Results, is_baseline
 
 HEAD = (
     "context",
@@ -45,9 +45,12 @@ def three_ways(results: Results) -> list[ThreeWay]:
     for config, key in sorted(results.cells, key=place):
         chain = chain_of(config)
         tree, plain = results.figures(config, key), results.figures(chain, key)
-        if config in (chain, BASELINE.id) or tree is None or plain is None:
+        if config == chain or is_baseline(config) or tree is None or plain is None:
             continue
-        base = results.figures(BASELINE.id, key)
+        if results.groups.get(config) != results.groups.get(chain):
+            # Measured at the same time on other GPUs: their ratio is no property of the configs.
+            continue
+        base = results.base(config, key)
         where = f"{key.conditions}, cache {plain.rounds[0].cache}"
         tables.setdefault((chain, where), []).append(_row(key, base, plain, tree))
     return [ThreeWay(chain, where, tuple(rows)) for (chain, where), rows in tables.items()]

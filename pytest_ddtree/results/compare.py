@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pytest_ddtree.grid import BASELINE, CellKey
+from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.fingerprint import Difference
 from pytest_ddtree.results.gates import POOLED_TOLERANCE
 from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, round_values
@@ -246,7 +246,7 @@ def _of_stays(pairs: Sequence[tuple[str, CellKey, Metric, Values, Values]], roun
 
 def _values(side: Results, config: str, key: CellKey, metric: Metric) -> Values:
     figures = side.figures(config, key)
-    return {} if figures is None else round_values(metric, figures, side.cells.get((BASELINE.id, key)))
+    return {} if figures is None else round_values(metric, figures, side.base(config, key))
 
 
 def _geometric(values: Sequence[float]) -> float:

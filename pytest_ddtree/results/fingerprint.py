@@ -151,7 +151,7 @@ def session_fingerprint(
         "engine.kind": settings.server,
         "engine.python": None if settings.python is None else str(settings.python),
         **_sources(settings, state),
-        "engine.url": None if settings.url is None else mask_text(settings.url),
+        "engine.url": mask_text(", ".join(settings.url)) if settings.url else None,
         "engine.dialect": settings.dialect,
         "args.all": " ".join(mask_arguments(settings.server_args)),
         "args.speculative": " ".join(mask_arguments(settings.spec_args)),

@@ -118,7 +118,7 @@ def local_starts(results: Path, setting: Setting) -> tuple[Starts, list[str]]:
         if not run.session.values or setting_of(run.session) != setting:
             continue
         for (config, key), figures in run.results.cells.items():
-            baseline = run.results.cells.get(("baseline", key))
+            baseline = run.results.base(config, key)
             for metric in METRICS.values():
                 values = round_values(metric, figures, baseline)
                 if values:

@@ -226,8 +226,18 @@ class StartInfo:
 
 def config_order(config: str) -> tuple[int, list[int], str]:
     """Sorts the ids of configs as people look for them: baseline, chains, then trees by their numbers; not as they were started."""
-    rank = 0 if config == "baseline" else 1 if config.startswith("chain") else 2
+    rank = 0 if is_baseline(config) else 1 if config.startswith("chain") else 2
     return rank, [int(number) for number in re.findall(r"\d+", config)], config
+
+
+def baseline_id(group: str) -> str:
+    """What the baseline of another group than the first is called: `baseline@group1`."""
+    return f"baseline@{group}"
+
+
+def is_baseline(config: str) -> bool:
+    """Whether a config id is a baseline's, of whatever group."""
+    return config.partition("@")[0] == "baseline"
 
 
 @dataclass(slots=True)
@@ -245,8 +255,15 @@ class Results:
     drift: list[str] = field(default_factory=list)
     """What the machine did between the beginning and the end of the session, a sentence for each cell measured twice."""
     warnings: list[str] = field(default_factory=list)
+    groups: dict[str, str] = field(default_factory=dict)
+    """Config id -> the group of servers it ran in, where several ran at once and it is not the first one."""
     gates: list[Mapping[str, Any]] = field(default_factory=list)
     """What `Gate.as_json` gave, in the order in which cells were judged."""
+
+    def base(self, config: str, key: CellKey) -> CellFigures | None:
+        """The baseline's figures that a config is compared with: those of its own group, where several ran at once."""
+        group = self.groups.get(config)
+        return self.figures(baseline_id(group) if group else "baseline", key)
 
     def verdict(self, config: str) -> Verdict | None:
         """The verdict that counts: corrupt or unknown at any level, else the last one."""

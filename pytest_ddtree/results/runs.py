@@ -203,6 +203,8 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         run.block_rounds = int(record["rounds"])
     elif kind == "overhead":
         results.overhead = str(record["text"])
+    elif kind == "group":
+        results.groups[str(record["config"])] = str(record["group"])
     elif kind == "warning":
         results.warnings.append(str(record["text"]))
 

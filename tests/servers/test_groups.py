@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from pytest_ddtree import gpu_groups as groups
 from pytest_ddtree.config_scheduling import config_of
 from pytest_ddtree.grid import BASELINE, Config, make_grid
-from pytest_ddtree.servers import groups
-
-from . import support
 
 
 def test_parse() -> None:
@@ -24,16 +20,6 @@ def test_parse() -> None:
 def test_parse_refuses(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         groups.parse(text)
-
-
-def test_each_worker_has_its_own(tmp_path: Path) -> None:
-    settings = support.settings(tmp_path)
-    mine = groups.settings_of(settings, (("0", "1"), ("2",)), "gw1")
-    assert (mine.gpus, mine.run_dir) == (("2",), tmp_path / "gw1")
-    with pytest.raises(ValueError, match="run with -n 2"):
-        groups.settings_of(settings, (("0",), ("1",)), "gw2")
-    with pytest.raises(ValueError, match="no worker"):
-        groups.number("master")
 
 
 def test_config_of_every_id() -> None:

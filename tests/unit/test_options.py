@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -23,8 +25,44 @@ def test_the_defaults_are_those_of_the_embedded_server() -> None:
 def test_other_servers_have_defaults_for_real_models() -> None:
     made = settings(url="http://127.0.0.1:30000/")
     assert made.server == "url"
-    assert made.url == "http://127.0.0.1:30000"
+    assert made.url == ("http://127.0.0.1:30000",)
     assert (made.context, made.concurrency) == ((60, 1024, 4096, 8192), (1, 8, 32, 64))
+
+
+def test_places_of_several_servers() -> None:
+    made = settings(url="http://a:1/\nhttp://b:2", baseline_url="http://c:3")
+    assert made.url == ("http://a:1", "http://b:2")
+    assert made.baseline_url == ("http://c:3",)
+    assert settings(gpu_groups="0,1/2").gpu_groups == (("0", "1"), ("2",))
+    nodes = settings(
+        server="sglang",
+        model="m",
+        draft_model="d",
+        node_prefix="ssh node0\nssh -p 22 node1",
+        server_args="--dist-init-addr node0:5000",
+    )
+    assert nodes.node_prefix == (("ssh", "node0"), ("ssh", "-p", "22", "node1"))
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"node_prefix": "ssh a\nssh b"}, "goes with --ddtree-server sglang"),
+        ({"server": "sglang", "node_prefix": "ssh a"}, "at least twice"),
+        ({"server": "sglang", "node_prefix": "ssh a\nssh b"}, "--dist-init-addr"),
+        (
+            {"server": "sglang", "node_prefix": "ssh a\nssh b", "launch_prefix": "nice"},
+            "contradict each other",
+        ),
+        ({"gpu_groups": "0/0"}, "names GPU 0 twice"),
+        ({"gpu_groups": "0", "unit": "sglang"}, "not for --ddtree-server systemd"),
+        ({"gpu_groups": "0/1", "resume": "last"}, "--ddtree-resume"),
+        ({"url": "http://a\nhttp://a"}, "twice"),
+    ],
+)
+def test_places_that_contradict_each_other(given: dict[str, str], word: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(word)):
+        settings(**given)
 
 
 def test_lists_are_read_in_order() -> None:

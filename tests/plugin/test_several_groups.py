@@ -1,0 +1,109 @@
+"""Several groups of servers at once with pytest-xdist: own baselines, one run folder, and what happens when a worker dies."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from suite import SMALL, run, servers_of
+
+from pytest_ddtree.results.runs import read_run
+
+pytest.importorskip("xdist")
+
+GROUPS = ("-m", "bench", "-n", "2", "--ddtree-gpu-groups=0,1/2,3", "--ddtree-budget=chain,8")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("-n", "2", "--ddtree-gpu-groups=0/1/2"), ["-n 3"]),
+        (("--ddtree-gpu-groups=0/1",), ["run with -n 2"]),
+        (("-n", "2", "--ddtree-url=http://127.0.0.1:9"), ["needs 2 of --ddtree-url"]),
+        (
+            (
+                "-n",
+                "2",
+                "--ddtree-url=http://a:1",
+                "--ddtree-url=http://b:1",
+                "--ddtree-baseline-url=http://c:1",
+            ),
+            ["needs 2 of --ddtree-baseline-url, not 1"],
+        ),
+        (("-n", "2", "--ddtree-gpu-groups=0/1", "--ddtree-update-expected"), ["--ddtree-update-expected"]),
+        (("--ddtree-gpu-groups=0,1/1",), ["names GPU 1 twice"]),
+        (("--ddtree-gpu-groups=0/1", "--ddtree-url=http://a:1"), ["not for --ddtree-server url"]),
+    ],
+)
+def test_refused_before_anything_starts(
+    project: pytest.Pytester, args: tuple[str, ...], words: list[str]
+) -> None:
+    result = project.runpytest_subprocess("-m", "bench", *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    for word in words:
+        assert word in result.stderr.str()
+
+
+@pytest.mark.slow
+def test_two_groups_make_one_run(tmp_path: Path) -> None:
+    selection = ("-k", "effective or test_exact or throughput", *SMALL)
+    found = run(*GROUPS, *selection, f"--ddtree-html={tmp_path}/report.html", results=tmp_path)
+    assert found.code == 0, found.output
+    (file,) = tmp_path.glob("*/results.jsonl")
+    stored = read_run(file)
+    cells = {config for config, _ in stored.results.cells}
+    assert cells == {"baseline", "baseline@group1", "chain-wnone", "b8-k4-wnone"}
+    assert sorted(start.config for start in stored.results.starts) == sorted(cells)
+    assert len(stored.results.groups) == 1
+    assert {name: stored.results.verdict(name).passed for name in ("chain-wnone", "b8-k4-wnone")} == {
+        "chain-wnone": True,
+        "b8-k4-wnone": True,
+    }
+    assert "server starts: 4" in found.output
+    # The two configs ran on GPUs of their own, each beside the baseline of its group.
+    gpus = {}
+    for log in file.parent.glob("group*/logs/*.log"):
+        visible = re.search(r"CUDA_VISIBLE_DEVICES=(\S+)", log.read_text().splitlines()[0])
+        assert visible is not None
+        gpus.setdefault(visible[1], set()).add(log.name.rpartition("-")[0])
+    assert set(gpus) == {"0,1", "2,3"}
+    assert all("baseline" in names and len(names) == 2 for names in gpus.values())
+    assert "b8-k4-wnone" in (tmp_path / "report.html").read_text()
+    assert servers_of(tmp_path) == []
+
+
+DYING = """
+import os, pathlib, signal
+
+def test_one(ddtree_server):
+    assert ddtree_server.running
+
+def test_two(ddtree_server):
+    mark = pathlib.Path("died")
+    if ddtree_server.config.id == "b8-k4-wnone" and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def test_three(ddtree_server):
+    assert ddtree_server.running
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_said_and_replaced(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = session\n")
+    pytester.makepyfile(test_user=DYING)
+    results = pytester.path / "results"
+    result = pytester.runpytest_subprocess(
+        *("-p", "no:cacheprovider", "-n", "2", "--ddtree-gpu-groups=0/1", "--ddtree-budget=chain,8"),
+        *(f"--ddtree-results={results}", "-k", "not baseline"),
+    )
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines_random(
+        ["*crashed while running*test_two*b8-k4-wnone*", "warning: worker gw* died*"]
+    )
+    result.assert_outcomes(passed=5, failed=1)
+    stored = read_run(next(iter(results.glob("*/results.jsonl"))))
+    assert [start.config for start in stored.results.starts].count("b8-k4-wnone") == 2
+    assert servers_of(results) == []
