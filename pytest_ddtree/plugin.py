@@ -33,6 +33,7 @@ from pytest_ddtree.session import (
     BUDGET,
     DROPPED,
     GIVEN,
+    IMPOSSIBLE,
     INTERRUPTED,
     PLACE,
     PLAN,
@@ -237,6 +238,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(CELL_FIXTURE, cells, ids=[cell.id for cell in cells], indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Derive from the selected items what the baseline has to provide, and check the options against the model's own config."""
     ours = [item for item in session.items if is_ours(item)]
@@ -245,6 +247,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not ours or session.config.option.collectonly:
         return
     from pytest_ddtree.gating import gate_options
+    from pytest_ddtree.impossible import set_aside
     from pytest_ddtree.model_files import check_contexts, check_grid, check_paths, check_results, model_facts
     from pytest_ddtree.results.builds import BuildError, check_revisions, parse_builds
     from pytest_ddtree.results.expected import ExpectedBroken, read_expected
@@ -276,6 +279,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             check_revisions(parse_builds(settings.build, settings.sglang_src), settings.sglang_src)
         if settings.resume is not None and not config.option.setupplan:
             run_of(config).resume(settings.resume)
+        if not (config.option.setupplan or settings.plan or settings.build or settings.server == "url"):
+            config.stash[IMPOSSIBLE] = set_aside(run_of(config), ours)
     except BuildError as error:
         raise pytest.UsageError(f"--ddtree-build: {error}") from None
     except ExpectedBroken as error:
@@ -324,6 +329,10 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         f"; not in the grid (--ddtree-where): {', '.join(one.id for one in dropped)}" if dropped else ""
     )
     return f"ddtree: server {settings.server} ({where}), configs {configs}{left_out}"
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    return [f"ddtree: {line}" for line in config.stash.get(IMPOSSIBLE, [])]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

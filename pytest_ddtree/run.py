@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from pytest_ddtree.client.loop import LoopThread
 from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.client.sync import Client
 from pytest_ddtree.coding_eval import CodingEval
-from pytest_ddtree.dialects.effective import Mismatch
+from pytest_ddtree.dialects.effective import EffectiveConfig, Mismatch, differences
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.explaining import Explainer
@@ -156,6 +156,7 @@ class Run:
         self._handles: dict[Config, Server] = {}
         self._known_starts = 0
         self._concluded = False
+        self._conditions: dict[str, EffectiveConfig] = {}
         self._idle = IdleWatch(api_key=settings.api_key, ours=settings.server != "url")
 
     @property
@@ -309,6 +310,7 @@ class Run:
             self._note_starts()
         self._handles[config] = server
         self._note_warnings(config, server)
+        self._note_differences(config, server)
         effective = server.effective.to_json()
         if self.results.effective.get(config.id) != effective:
             self.results.effective[config.id] = effective
@@ -321,11 +323,27 @@ class Run:
         for text in server.warnings:
             self.warn(f"{config.id}: {text}")
 
+    def _note_differences(self, config: Config, server: Server) -> None:
+        """Store in which conditions a config differs from the baselines that it is compared with."""
+        if not config.speculative:
+            self._conditions[server.variant] = server.effective
+            return
+        for variant, base in self._conditions.items():
+            found = [str(one) for one in differences(server.effective, base)]
+            name = f"{config.id} against the {variant} baseline"
+            if found and self.results.differences.get(name) != found:
+                self.results.differences[name] = found
+                self.store("differences", config=config.id, baseline=variant, differences=found)
+
     def warn(self, text: str) -> None:
         """Store a warning and show it in every report, once."""
         if text not in self.results.warnings:
             self.results.warnings.append(text)
             self.store("warning", text=text)
+
+    def unsupported(self, configs: Iterable[Config]) -> dict[Config, str]:
+        """The configs that the build cannot express, each with what it has instead; starts no server. Raises Infrastructure."""
+        return self._open_pool().unsupported(configs)
 
     def left_running(self) -> list[str]:
         """What keeps the servers that are up from being as they were after their start; starts nothing. Raises Infrastructure."""

@@ -39,6 +39,8 @@ DROPPED = pytest.StashKey[tuple[grids.Config, ...]]()
 """Configs that `--ddtree-where` took out of the grid."""
 BEGAN = pytest.StashKey[float]()
 """When the session began, on the monotonic clock."""
+IMPOSSIBLE = pytest.StashKey[list[str]]()
+"""Configs of the grid that the build cannot express, with the reasons."""
 INTERRUPTED = pytest.StashKey[int]()
 BUDGET = pytest.StashKey[Budget]()
 GRID = pytest.StashKey[tuple[grids.Config, ...]]()

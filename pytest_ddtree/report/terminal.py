@@ -37,6 +37,7 @@ def lines(results: Results) -> list[str]:
     if results.gates:
         text.append("")
         text.extend(_gates(results))
+    text.extend(_differences(results))
     text.extend(f"warning: {warning}" for warning in results.warnings)
     return text
 
@@ -47,6 +48,16 @@ def alike(keys: Iterable[CellKey]) -> list[list[CellKey]]:
     for key in keys:
         groups.setdefault((key.conditions, key.cache), []).append(key)
     return [sorted(group) for group in groups.values()]
+
+
+def _differences(results: Results) -> list[str]:
+    """Conditions in which a config differs from its baseline, as far as both servers say what they have; equal ones together."""
+    alike: dict[str, list[str]] = {}
+    for name, found in results.differences.items():
+        known = [text for text in found if "?" not in text]
+        if known:
+            alike.setdefault("; ".join(known), []).append(name)
+    return [f"conditions differ: {', '.join(names)}: {text}" for text, names in alike.items()]
 
 
 def _config_table(results: Results, config: str, keys: Sequence[CellKey]) -> list[str]:

@@ -255,6 +255,8 @@ class Results:
     drift: list[str] = field(default_factory=list)
     """What the machine did between the beginning and the end of the session, a sentence for each cell measured twice."""
     warnings: list[str] = field(default_factory=list)
+    differences: dict[str, list[str]] = field(default_factory=dict)
+    """`b8-k4-wnone against the matched baseline` -> the conditions in which the two servers differ."""
     groups: dict[str, str] = field(default_factory=dict)
     """Config id -> the group of servers it ran in, where several ran at once and it is not the first one."""
     gates: list[Mapping[str, Any]] = field(default_factory=list)

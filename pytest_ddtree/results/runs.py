@@ -203,6 +203,9 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         run.block_rounds = int(record["rounds"])
     elif kind == "overhead":
         results.overhead = str(record["text"])
+    elif kind == "differences":
+        compared = f"{record['config']} against the {record['baseline']} baseline"
+        results.differences[compared] = list(map(str, record["differences"]))
     elif kind == "group":
         results.groups[str(record["config"])] = str(record["group"])
     elif kind == "warning":
