@@ -7,7 +7,7 @@ ARGS ?=
 .PHONY: bench test test-all lint format clean
 
 bench: $(VENV)/.installed
-	$(BIN)/pytest -m bench --ddtree-budget 8 $(ARGS)
+	$(BIN)/pytest -m "bench or coding" --ddtree-budget 8 --ddtree-problem-limit 30 $(ARGS)
 
 test: $(VENV)/.installed
 	$(BIN)/pytest tests -m "not slow and not soak and not torch" $(ARGS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pytest_ddtree.client.records import Record
-from pytest_ddtree.coding.checking import Outcome
+from pytest_ddtree.coding.checking import Outcome, printable
 from pytest_ddtree.coding.extract import STATUS_TEXT, Extraction
 from pytest_ddtree.coding.stats import Comparison, Gate, compared
 from pytest_ddtree.exactness.verdict import Verdict
@@ -149,7 +149,7 @@ def _shown(who: str, solved: Solved) -> list[str]:
         return [*lines, f"no code to run: {STATUS_TEXT[solved.extraction.status]}"]
     if not solved.passed:
         lines.append(solved.outcome.describe())
-    return [*lines, solved.extraction.code.rstrip("\n")]
+    return [*lines, printable(solved.extraction.code.rstrip("\n"))]
 
 
 def telling(pairs: Sequence[Pair]) -> list[Pair]:

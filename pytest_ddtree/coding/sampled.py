@@ -9,6 +9,7 @@ from statistics import NormalDist
 
 from scipy import special
 
+from pytest_ddtree.coding.checking import printable
 from pytest_ddtree.coding.pairs import Judgement, Solved
 from pytest_ddtree.coding.stats import Gate, Interval, mean_pass_at_k, paired_mean_loss, sign_flip
 
@@ -77,7 +78,7 @@ class SampledPair:
             if solved is not None:
                 code = solved.extraction.code or "no code to run"
                 detail = [] if solved.passed else [solved.outcome.describe()]
-                lines += ["", f"--- {who}: {solved.state}", *detail, code.rstrip("\n")]
+                lines += ["", f"--- {who}: {solved.state}", *detail, printable(code.rstrip("\n"))]
         return "\n".join(lines)
 
 

@@ -25,6 +25,7 @@ from pytest_ddtree.servers.idle import Load
 
 _CHECK_PROMPT = "def add(a, b):\n"
 _CHECK_TOKENS = 4
+_NO_GENERATE = frozenset({403, 404, 405, 501})
 _PROGRESS_S = 5.0
 
 
@@ -129,7 +130,10 @@ def _prove(what: Expectation, http: Http, exit_code: Callable[[float], int | Non
             {"text": _CHECK_PROMPT, "sampling_params": {"max_new_tokens": _CHECK_TOKENS, "temperature": 0.0}},
             timeout_s=left(),
         )
-        _check_generation(what, answer)
+        if what.served_name is None and answer.status in _NO_GENERATE:
+            _check_chat(what, http, info, left())
+        else:
+            _check_generation(what, answer)
         info = _info(what, http, left())
         load = idle.at_start(http, info)
     except Unreachable as error:
@@ -195,6 +199,27 @@ def _stranger(what: Expectation, http: Http, left: float) -> object | None:
     except Unreachable:
         return "nothing any more"
     return None if name == what.served_name else name
+
+
+def _check_chat(what: Expectation, http: Http, info: Mapping[str, Any], left: float) -> None:
+    """Somebody else's server may be reachable by its chat endpoint alone, which is enough for the coding eval."""
+    answer = http.post(
+        "/v1/chat/completions",
+        {
+            "model": info.get("served_model_name") or "default",
+            "messages": [{"role": "user", "content": _CHECK_PROMPT}],
+            "max_tokens": _CHECK_TOKENS,
+            "temperature": 0.0,
+        },
+        timeout_s=left,
+    )
+    usage = answer.field("usage")
+    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if not answer.ok or not isinstance(count, int) or not 0 < count <= _CHECK_TOKENS:
+        raise _failed(
+            what,
+            f"there is no /generate, and the checked chat completion answers {answer.status}: {answer.text[:300]}",
+        )
 
 
 def _check_generation(what: Expectation, answer: Answer) -> None:

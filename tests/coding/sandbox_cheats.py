@@ -901,6 +901,76 @@ def solve(key): return "x"
     ),
 ]
 
+_REPORTS = [
+    Cheat("colliding_tuples", "def solve(key): return {(k * (2 ** 61 - 1), 0) for k in range(3000)}\n"),
+    Cheat("colliding_keys_below", "def solve(key): return [{k * (2 ** 61 - 1): k for k in range(3000)}]\n"),
+    Cheat(
+        "exceptions_in_a_circle",
+        """
+def solve(key):
+    first, second = ValueError(1), ValueError(2)
+    first.__cause__, second.__cause__ = second, first
+    raise first
+""",
+        may=("error",),
+    ),
+    Cheat(
+        "exceptions_in_a_long_chain",
+        """
+def solve(key):
+    error = ValueError(0)
+    for number in range(20_000):
+        outer = ValueError(number)
+        outer.__context__ = error
+        error = outer
+    raise error
+""",
+        may=("error", "crash", "memory", "timeout", "wrong"),
+    ),
+    Cheat(
+        "exceptions_in_deep_groups",
+        """
+def solve(key):
+    error = ValueError(0)
+    for _ in range(5_000): error = ExceptionGroup("g", [error])
+    raise error
+""",
+        may=("error", "crash", "memory"),
+    ),
+    Cheat(
+        "exception_of_a_huge_text",
+        "def solve(key): raise ValueError('x' * (1 << 26))\n",
+        may=("error", "memory"),
+    ),
+    Cheat(
+        "exception_of_control_characters",
+        "def solve(key): raise ValueError('\\x1b]0;x\\x07\\x00\\ud800')\n",
+        may=("error",),
+    ),
+    Cheat(
+        "syntax_error_of_ones_own",
+        "def solve(key): raise SyntaxError('x', ('f', 10**9, -5, '\\0', None, 7))\n",
+        may=("error",),
+    ),
+    Cheat(
+        "traceback_of_ones_own",
+        """
+import traceback
+traceback.format_exception = traceback.format_exc = traceback.print_exception = lambda *a, **k: os._exit(0)
+def solve(key): raise ValueError
+""",
+        may=("error", "crash"),
+    ),
+    Cheat("program_prints_no_text", "os.write(1, bytes(range(256)))\n", mode="stdin"),
+    Cheat(
+        "program_changes_its_encoding",
+        "sys.stdout.reconfigure(encoding='utf-16')\nprint('x')\n",
+        may=("wrong", "error"),
+        mode="stdin",
+    ),
+    Cheat("program_leaves_output_unflushed", "sys.stdout.write('x')\nos._exit(0)\n", mode="stdin"),
+]
+
 CHEATS: tuple[Cheat, ...] = (
-    *_LIARS, *_SEARCHERS, *_ESCAPES, *_EXITS, *_CHANNEL, *_EXHAUSTION, *_PROGRAMS, *_CANDIDATES,
+    *_LIARS, *_SEARCHERS, *_ESCAPES, *_EXITS, *_CHANNEL, *_EXHAUSTION, *_PROGRAMS, *_CANDIDATES, *_REPORTS,
 )  # fmt: skip

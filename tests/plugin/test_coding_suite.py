@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from running import DRAFT, MODEL, Running
+from running import TREE as RUNNING_TREE
 from suite import run
 
 FEW = (
@@ -108,3 +114,64 @@ def test_several_greedy_samples_are_refused(tmp_path: Path) -> None:
     outcome = run("-m", "coding", "--ddtree-coding-samples", "3", results=tmp_path)
     assert outcome.code == 4, outcome.output
     assert "--ddtree-coding-temperature above 0" in outcome.output
+
+
+class WithoutGenerate:
+    """A real proxy in front of a server, for which /generate does not exist: its path is another one on the way."""
+
+    def __init__(self, url: str) -> None:
+        self._target = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._sockets = [self._listener]
+        self._threads: list[threading.Thread] = []
+        self._begin(self._accept)
+
+    def _begin(self, work: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=work, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                self._sockets += [client, server]
+                self._begin(self._pump, client, server, True)
+                self._begin(self._pump, server, client, False)
+
+    @staticmethod
+    def _pump(source: socket.socket, sink: socket.socket, spoil: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data.replace(b"POST /generate HTTP", b"POST /degenera HTTP") if spoil else data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join(10)
+
+
+@pytest.mark.slow
+def test_servers_without_generate_are_asked_by_chat_of_themselves(tmp_path: Path) -> None:
+    baseline, tree = Running(tmp_path / "baseline.log"), Running(tmp_path / "tree.log", *RUNNING_TREE, *DRAFT)
+    proxies = WithoutGenerate(baseline.url), WithoutGenerate(tree.url)
+    try:
+        urls = (f"--ddtree-baseline-url={proxies[0].url}", f"--ddtree-url={proxies[1].url}")
+        outcome = run(*FEW, *urls, f"--ddtree-model={MODEL}", "--ddtree-problem-limit", "3", "--ddtree-coding-output", "640",
+                      results=tmp_path / "results")  # fmt: skip
+    finally:
+        for one in proxies:
+            one.close()
+        tree.stop()
+        baseline.stop()
+    assert outcome.code == 0, outcome.output
+    assert (
+        "has no /generate (HTTP 404): coding answers are asked by chat and judged by text" in outcome.output
+    )
+    assert {said for name, said in outcome.tests.items() if name.startswith("test_problem")} == {"passed"}

@@ -7,6 +7,7 @@ from .faults import ProblemFaultError
 from .judge import check, grade, no_answer
 from .outcome import Outcome, Status
 from .shapes import CaseLike, ExtractionLike, ProblemLike
+from .show import printable
 
 __all__ = [
     "CaseLike",
@@ -19,4 +20,5 @@ __all__ = [
     "check",
     "grade",
     "no_answer",
+    "printable",
 ]

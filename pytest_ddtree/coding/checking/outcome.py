@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from .show import printable
+
 Status = Literal["pass", "wrong", "error", "timeout", "memory", "crash", "no_answer"]
 
 
@@ -28,6 +30,10 @@ class Outcome:
     calls: int = 0
     retried: bool = False
     weak: bool = False
+
+    def __post_init__(self) -> None:
+        # A traceback holds what the solution put into it.
+        object.__setattr__(self, "detail", printable(self.detail))
 
     @property
     def passed(self) -> bool:

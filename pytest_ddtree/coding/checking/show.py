@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from typing import Any, Final
 
 _MOST_CHARACTERS: Final = 1000
+#: Control characters but tab and newline, lone surrogates, and what turns the direction of writing.
+_UNPRINTABLE: Final = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
 _LONG_INT_BITS: Final = 2000
 
 
@@ -28,6 +33,11 @@ def show(value: Any) -> str:
     if len(text) > _MOST_CHARACTERS:
         text = text[: _MOST_CHARACTERS - 3] + "..."
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def printable(text: str) -> str:
+    """Text of a solution for a report: what would steer a terminal or cannot be encoded is written as an escape."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def show_text(text: str) -> str:
