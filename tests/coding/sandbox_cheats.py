@@ -783,7 +783,7 @@ def solve(key): return repr(Deep())
         may=("crash", "memory", "error"),
     ),
     Cheat("large_reply", "def solve(key): return 'x' * (17 << 20)\n"),
-    Cheat("many_parts", "def solve(key): return [None] * 3_000_000\n"),
+    Cheat("many_parts", "def solve(key): return [None] * 3_000_000\n", ("wrong", "timeout")),
     Cheat(
         "nested_reply",
         "def solve(key):\n    nest = []\n    for _ in range(61): nest = [nest]\n    return nest\n",
