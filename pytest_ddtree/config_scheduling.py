@@ -11,7 +11,9 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-_CONFIG: Final = re.compile(r"\[(?P<config>baseline|(?:chain|b\d+-k\d+)-w(?:none|\d+)(?:-s\d+)?)(?=[-\]])")
+_CONFIG: Final = re.compile(
+    r"\[(?P<config>baseline|(?:chain|b\d+-k\d+)-w(?:none|\d+)(?:-s\d+)?(?:\+[a-z0-9-]+\.[\w.]+)?)(?=[-\]])"
+)
 ELSEWHERE: Final = "tests without a server"
 """The scope of tests that name no config."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -13,6 +13,21 @@ Kind = Literal["baseline", "chain", "tree"]
 
 CHAIN = "chain"
 """What `--ddtree-budget` takes for the plain DFlash chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What sets a config apart from its neighbour in the grid: further server arguments, or another chat template variable."""
+
+    name: str
+    value: str
+    arguments: tuple[str, ...] = ()
+    thinking: bool | None = None
+    """Whether the chat template enables thinking; None: as the session has it."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}.{self.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,8 @@ class Config:
     topk: int | None = None
     window: int | None = None
     block_size: int | None = None
+    axis: Axis | None = None
+    """Under which other server arguments its exactness is proved again; None: under the session's own."""
 
     def __post_init__(self) -> None:
         if self.kind == "tree":
@@ -46,12 +63,18 @@ class Config:
 
     @property
     def id(self) -> str:
-        """The id in test names and reports: `b8-k4-w2048`, `chain-wnone`, `baseline`; `-s16` for a block size of its own."""
+        """The id in test names and reports: `b8-k4-w2048`, `chain-wnone`, `baseline`; `-s16` for a block size of its own,
+        `+page-size.64` for server arguments of its own."""
         if self.kind == "baseline":
             return "baseline"
         head = CHAIN if self.kind == "chain" else f"b{self.budget}-k{self.topk}"
         tail = "" if self.block_size is None else f"-s{self.block_size}"
-        return f"{head}-w{'none' if self.window is None else self.window}{tail}"
+        own = "" if self.axis is None else f"+{self.axis.id}"
+        return f"{head}-w{'none' if self.window is None else self.window}{tail}{own}"
+
+    def under(self, axis: Axis) -> Config:
+        """The same config under other server arguments."""
+        return replace(self, axis=axis)
 
     def __str__(self) -> str:
         return self.id
@@ -144,11 +167,12 @@ def make_grid(
     return tuple(config for config in unique if keep is None or keep(config))
 
 
-def sort_key(config: Config) -> tuple[int, int, int, int, int]:
+def sort_key(config: Config) -> tuple[str, int, int, int, int, int]:
     """Baseline first, then chains, then trees by block size, window, topk and budget: the order in which servers are started."""
     rank = {"baseline": 0, "chain": 1, "tree": 2}[config.kind]
     window = -1 if config.window is None else config.window
-    return rank, config.block_size or 0, window, config.topk or 0, config.budget or 0
+    own = "" if config.axis is None else config.axis.id
+    return own, rank, config.block_size or 0, window, config.topk or 0, config.budget or 0
 
 
 def ordered(configs: Iterable[Config]) -> tuple[Config, ...]:

@@ -27,12 +27,14 @@ SWEEP = 3
 SEARCH_FIXTURE = "ddtree_search"
 REPLAY_FIXTURE = "ddtree_replay"
 WINDOW_FIXTURE = "ddtree_window"
+RELATIONS_FIXTURE = "ddtree_relations"
 PREFIX = "ddtree_"
 FULL_FIXTURE = "ddtree_rescore"
 JUDGING_FIXTURES = frozenset({"ddtree_verdict", FULL_FIXTURE})
 """A test that uses one of these fails when its config is corrupt; the marker `exactness` alone promises nothing."""
 
-CALLED_FOR_JUDGING = frozenset({CLAUSE_FIXTURE, SEARCH_FIXTURE, REPLAY_FIXTURE})
+SAMPLING_FIXTURES = frozenset({"ddtree_sampling", "ddtree_top_k"})
+CALLED_FOR_JUDGING = frozenset({CLAUSE_FIXTURE, SEARCH_FIXTURE, REPLAY_FIXTURE, "ddtree_verify"})
 """A test that uses one of these judges answers, so the baseline's noise floor is needed."""
 
 
@@ -45,6 +47,14 @@ def fixtures_of(item: pytest.Item) -> Sequence[str]:
     """Names of the fixtures that the item uses; items that are no functions have none."""
     names: Sequence[str] = getattr(item, "fixturenames", ())
     return names
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether `--ddtree-profile smoke` leaves a test out: exactness beyond the short part of the contract."""
+    names = fixtures_of(item)
+    if SAMPLING_FIXTURES.intersection(names) or RELATIONS_FIXTURE in names:
+        return True
+    return CLAUSE_FIXTURE in names and not _param(item, CLAUSE_FIXTURE).short
 
 
 def _param(item: pytest.Item, name: str) -> Any:
@@ -89,6 +99,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
     cells: set[CellKey] = set()
     problems: dict[str, Problem] = {}
     windows: set[Config] = set()
+    sampled: set[Config] = set()
     clauses = False
     for item in items:
         config = judged_config_of(item)
@@ -101,6 +112,8 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
             full.add(config)
         if WINDOW_FIXTURE in fixtures_of(item):
             windows.add(config)
+        if SAMPLING_FIXTURES.intersection(fixtures_of(item)):
+            sampled.add(config)
         clauses = clauses or not CALLED_FOR_JUDGING.isdisjoint(fixtures_of(item))
         problem = problem_of(item)
         if problem is not None:
@@ -114,6 +127,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
         full=frozenset(full),
         windows=frozenset(windows),
         cells=frozenset(cells),
+        sampled=frozenset(sampled),
         clauses=clauses,
         problems=tuple(problems.values()),
     )
@@ -152,10 +166,17 @@ class Sorter:
     """Sorts by config after every other plugin has reordered: a server of 590 GB is started once, whatever `--ff` does."""
 
     def __init__(
-        self, *, compares: bool, builds: bool, searches: bool = False, replays: bool = False
+        self,
+        *,
+        compares: bool,
+        builds: bool,
+        searches: bool = False,
+        replays: bool = False,
+        smoke: bool = False,
     ) -> None:
         self._builds = builds
         self._replays = replays
+        self._smoke = smoke
         self._wants = {TOGETHER_FIXTURE: compares, SEARCH_FIXTURE: searches}
 
     def _wanted(self, item: pytest.Item) -> bool:
@@ -168,6 +189,8 @@ class Sorter:
             return self._builds and BUILDS_FIXTURE in names
         if REPLAY_FIXTURE in names or (self._replays and is_ours(item)):
             return self._replays and REPLAY_FIXTURE in names
+        if self._smoke and is_long(item):
+            return False
         if WINDOW_FIXTURE in names:
             config = config_of(item)
             return config is None or config.window is not None

@@ -570,6 +570,15 @@ OPTIONS: tuple[Option, ...] = (
         "P",
     ),
     Option(
+        "axis",
+        _lines,
+        None,
+        "Prove exactness again under other server arguments, each value a start: `page-size=1,64`, `disable-radix-cache=on`, "
+        "`graphs=off`, `pressure=on` (a KV cache so small that requests are retracted), `thinking=on,off`. May be given more than once.",
+        "NAME=LIST",
+        repeatable=True,
+    ),
+    Option(
         "fuzz",
         _whole(0, 1_000_000),
         "0",
@@ -799,6 +808,7 @@ class Settings:
     share_factor: float
     share_margin: float
     alpha: float
+    axis: tuple[str, ...]
     fuzz: int
     trace: Path | None
     records: Path | None
@@ -853,6 +863,7 @@ _EMPTY_WHEN_UNSET = (
     "headline",
     "gates",
     "build",
+    "axis",
 )
 
 
@@ -911,6 +922,10 @@ def _check_together(settings: Settings) -> None:
     if settings.ab_passes % 2:
         refuse(
             f"--ddtree-ab-passes {settings.ab_passes}: an even number of passes lets no build run first more often"
+        )
+    if settings.axis and settings.server == "url":
+        refuse(
+            "--ddtree-axis needs servers that are started here: the arguments of a running one cannot be changed"
         )
     if settings.records_from_build and settings.records is None:
         refuse("--ddtree-records-from-build needs --ddtree-records DIR, where the records of that build are")

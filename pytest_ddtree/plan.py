@@ -34,6 +34,8 @@ class Plan:
     """Configs whose verdict of level full some selected test wants."""
     windows: frozenset[Config] = field(default_factory=frozenset)
     """Configs whose window some selected test probes."""
+    sampled: frozenset[Config] = field(default_factory=frozenset)
+    """Configs whose sampled answers some selected test judges; they are drawn while their servers are up."""
     clauses: bool = False
     """Whether some selected test carries out a clause of the contract."""
     problems: tuple[Problem, ...] = ()
@@ -42,7 +44,7 @@ class Plan:
     @property
     def judges(self) -> bool:
         """Whether tokens are judged apart from the coding eval, which can do with texts."""
-        return bool(self.exactness or self.cells or self.clauses)
+        return bool(self.exactness or self.cells or self.clauses or self.sampled)
 
     @property
     def needs_baseline(self) -> bool:

@@ -17,6 +17,7 @@ from pytest_ddtree.budget import Budget
 from pytest_ddtree.costs import Clock, PlanOnly
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.items import (
+    BUILDS_FIXTURE,
     CELL_FIXTURE,
     CLAUSE_FIXTURE,
     CONFIG_FIXTURE,
@@ -43,6 +44,7 @@ from pytest_ddtree.session import (
     SETTINGS,
     cells_in,
     grid_of,
+    judged_configs,
     leave,
     problems_of,
     reported_of,
@@ -103,6 +105,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SETTINGS] = options.make_settings(given)
     except options.OptionError as error:
         raise pytest.UsageError(str(error)) from None
+    if config.stash[SETTINGS].axis:
+        from pytest_ddtree.server_axes import make_axes
+
+        try:
+            make_axes(config.stash[SETTINGS])
+        except options.OptionError as error:
+            raise pytest.UsageError(str(error)) from None
     if config.stash[SETTINGS].where is not None:
         grid_of(config)  # a constraint that cannot be read, or that leaves nothing, is refused now
     _refuse_lost_ini(config)
@@ -120,6 +129,7 @@ def pytest_configure(config: pytest.Config) -> None:
             builds=bool(settings.build),
             searches=settings.fuzz > 0,
             replays=settings.trace is not None,
+            smoke=settings.profile == "smoke",
         ),
         "ddtree-sorter",
     )
@@ -207,9 +217,16 @@ def _asks_for_ours(config: pytest.Config) -> bool:
     return bool({"bench", "exactness", "coding"} & set(re.findall(r"\w+", marks)))
 
 
+def _configs(metafunc: pytest.Metafunc) -> tuple[grids.Config, ...]:
+    """The configs that a test runs on: under the values of `--ddtree-axis` only what proves exactness is repeated."""
+    proves = metafunc.definition.get_closest_marker("exactness") is not None
+    others = {CELL_FIXTURE, PROBLEM_FIXTURE, BUILDS_FIXTURE}.intersection(metafunc.fixturenames)
+    return judged_configs(metafunc.config) if proves and not others else grid_of(metafunc.config)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if SERVER_FIXTURE in metafunc.fixturenames:
-        configs = grid_of(metafunc.config)
+        configs = _configs(metafunc)
         marked = metafunc.definition.get_closest_marker("ddtree_speculative")
         if marked is None and settings_of(metafunc.config).has_baseline:
             configs = (grids.BASELINE, *configs)
@@ -217,7 +234,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             SERVER_FIXTURE, configs, ids=[config.id for config in configs], indirect=True, scope="session"
         )
     elif CONFIG_FIXTURE in metafunc.fixturenames:
-        configs = grid_of(metafunc.config)
+        configs = _configs(metafunc)
         metafunc.parametrize(CONFIG_FIXTURE, configs, ids=[config.id for config in configs], indirect=True)
     if CLAUSE_FIXTURE in metafunc.fixturenames:
         from pytest_ddtree.exactness.contract.catalogue import CONTRACT

@@ -28,8 +28,9 @@ class Rerun:
     here: Path = field(default_factory=Path)
     """The directory in which the session runs; the command is for the same one."""
 
-    def command(self, config: Config, trace: Path, *, server_args: tuple[str, ...] = ()) -> str:
-        """One line that runs a saved trace on a config like this one. `server_args` are arguments that only this config has."""
+    def command(self, config: Config, trace: Path) -> str:
+        """One line that runs a saved trace on a config like this one, its own server arguments among those of the speculative servers."""
+        own = () if config.axis is None else config.axis.arguments
         words = [
             "pytest",
             *_suite(self.here),
@@ -40,12 +41,16 @@ class Rerun:
         for name, (text, source) in self.given.items():
             if name in GRID_FIELDS or name in OWN_FIELDS or source != "command line":
                 continue
-            if name == "spec_args" and server_args:
+            if (name == "spec_args" and own) or (
+                name == "thinking" and config.axis is not None and config.axis.thinking is not None
+            ):
                 continue
             words += _words(name, text)
-        if server_args:
+        if own:
             before = self.given.get("spec_args", ("", ""))[0]
-            words.append(_option("spec_args", f"{before} {shlex.join(server_args)}".strip()))
+            words.append(_option("spec_args", f"{before} {shlex.join(own)}".strip()))
+        if config.axis is not None and config.axis.thinking is not None:
+            words.append(_option("thinking", "on" if config.axis.thinking else "off"))
         words += config_options(config)
         return " ".join(word if word.startswith("--ddtree-api-key=") else shlex.quote(word) for word in words)
 

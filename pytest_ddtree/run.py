@@ -42,6 +42,7 @@ from pytest_ddtree.results.runs import SESSION, pick_run, read_run
 from pytest_ddtree.results.secrets import known_secrets, mask_values, scrub
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.resuming import DormantServer, Recall
+from pytest_ddtree.sampling import Sampled
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.idle import IdleWatch
 from pytest_ddtree.servers.pool import ServerPool
@@ -143,6 +144,7 @@ class Run:
         self.verifier = Verifier(self, on_verified=on_verified)
         self.explainer = Explainer(self, self.verifier.answers)
         self.rerun = rerun
+        self.sampled = Sampled(self)
         self.speed = Speed(self, on_measured=on_measured)
         self.gating = Gating(self, policy)
         self.coding = CodingEval(self)
@@ -152,7 +154,7 @@ class Run:
         self._secrets = known_secrets(settings.api_key, os.environ)
         self._pool: ServerPool | None = None
         self._clients: dict[str, AsyncClient] = {}
-        self._makers: dict[str, PromptMaker] = {}
+        self._makers: dict[tuple[str, bool | None], PromptMaker] = {}
         self._handles: dict[Config, Server] = {}
         self._known_starts = 0
         self._concluded = False
@@ -247,6 +249,8 @@ class Run:
             self.pilot.failed(config, error)
             raise
         self.windows.while_up(config)
+        if config in self.plan.sampled:
+            self.sampled.prepare(config)
         return server
 
     def _wake(self, config: Config) -> Server:
@@ -286,6 +290,9 @@ class Run:
             _ = self.verifier.baseline
         if not fresh:
             return
+        if self.plan.sampled and self.settings.records is None:
+            self.get(BASELINE)
+            self.sampled.prepare(BASELINE)
         for key in sorted(self.plan.cells):
             try:
                 self.speed.measure(BASELINE, key)
@@ -447,13 +454,14 @@ class Run:
         with nullcontext() if activity is None else self.ledger.during(activity):
             return self._loop.run(run())
 
-    def maker(self, workload: str) -> PromptMaker:
-        """Makes prompts of one workload class for the target model.
+    def maker(self, workload: str, thinking: bool | None = None) -> PromptMaker:
+        """Makes prompts of one workload class for the target model; `thinking` in place of what the options say of it.
 
         Raises:
             NotVerified: the model's tokenizer is not on this host.
         """
-        if workload not in self._makers:
+        asked = self.settings.enable_thinking if thinking is None else thinking
+        if (workload, asked) not in self._makers:
             if self.facts.target is None:
                 given = self.settings.model or "not given"
                 raise NotVerified(
@@ -461,13 +469,13 @@ class Run:
                     f"({BY_FIELD['model'].flag}: {given}). Give the directory that holds them: {BY_FIELD['model'].flag}=DIR"
                 )
             named = {choice.name: choice for choice in self.settings.workload}
-            self._makers[workload] = PromptMaker(
+            self._makers[workload, asked] = PromptMaker(
                 self.facts.target,
                 workload=workload_of(named[workload]) if workload in named else workload,
                 seed=self.settings.seed,
-                thinking=self.settings.enable_thinking,
+                thinking=asked,
             )
-        return self._makers[workload]
+        return self._makers[workload, asked]
 
     def verify(self, config: Config) -> Verdict:
         """The verdict on a config, made once. Raises Infrastructure."""

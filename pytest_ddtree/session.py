@@ -65,7 +65,7 @@ def run_of(config: pytest.Config) -> Run:
 
         run = Run(
             settings_of(config),
-            grid_of(config),
+            judged_configs(config),
             config.stash.get(PLAN, Plan()),
             config.stash.get(POLICY, None),
             budget=config.stash.get(BUDGET, None),
@@ -149,6 +149,15 @@ def cells_in(config: pytest.Config) -> tuple[grids.CellKey, ...]:
     except options.OptionError as error:
         # A UsageError raised while tests are generated would come out as a traceback.
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+def judged_configs(config: pytest.Config) -> tuple[grids.Config, ...]:
+    """The configs whose exactness is proved: the grid, and the grid under each value of `--ddtree-axis`."""
+    if not settings_of(config).axis:
+        return grid_of(config)
+    from pytest_ddtree.server_axes import make_axes, under
+
+    return (*grid_of(config), *under(make_axes(settings_of(config)), grid_of(config)))
 
 
 def _constrained(

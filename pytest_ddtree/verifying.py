@@ -27,6 +27,7 @@ from pytest_ddtree.exactness.levels import (
 )
 from pytest_ddtree.exactness.rule import Rule, judge
 from pytest_ddtree.exactness.verdict import Level, Verdict
+from pytest_ddtree.exactness_prompts import every_prompt, prompts_of
 from pytest_ddtree.grid import BASELINE, Config, verify_width
 from pytest_ddtree.resuming import clause_fields
 from pytest_ddtree.servers.handle import Server
@@ -63,6 +64,7 @@ class Verifier:
         self._baseline: Baseline | Infrastructure | None = None
         self._verdicts: dict[Config, Verdict | Infrastructure] = {}
         self._answers: dict[Config, list[tuple[tuple[Prompt, ...], dict[str, Record]]]] = {}
+        self._beside: dict[Config, dict[str, Record]] = {}
         self._known: dict[Config, dict[AnswerKey, Record]] = {}
 
     @property
@@ -87,23 +89,9 @@ class Verifier:
         """Whether there are answers of a non-speculative server, its own or recorded ones."""
         return self._run.has_baseline or self._settings.records is not None
 
-    def prompts(self) -> list[Prompt]:
-        """Prompts of ragged lengths, half of them short, up to 1024 tokens: equal lengths hide a mix-up of rows."""
-        count = self._settings.exactness_prompts
-        maker = self._run.maker("code")
-        longest = min(1024, max(self._settings.context))
-        shortest = min(longest, maker.minimum + 8)
-        prompts = []
-        for index in range(count):
-            length = round(shortest * (longest / shortest) ** (index / max(1, count - 1))) + index % 3
-            made = maker.make(length, index, purpose="exactness")
-            prompts.append(Prompt(tag=made.tag, ids=made.ids))
-        furthest = max(self._settings.context)
-        if furthest > longest:
-            # Faults of long contexts (a pad, a window, a chunk border) show nowhere else; one prompt keeps that affordable.
-            made = maker.make(furthest, count, purpose="exactness")
-            prompts[-1] = Prompt(tag=made.tag, ids=made.ids)
-        return prompts
+    def prompts(self, config: Config | None = None) -> list[Prompt]:
+        """The prompts that prove a config's exactness; without a config, those that all configs share."""
+        return prompts_of(self._run, config)
 
     @property
     def concurrency(self) -> int:
@@ -171,7 +159,7 @@ class Verifier:
             # What a server did that died or hung meanwhile is no verdict on its answers.
             run.check_serving(config)
         scorer = self.scorer()
-        self._keep(config, evidence.prompts, evidence.records)
+        self.keep(config, evidence.prompts, evidence.records)
         judging = judge_evidence(evidence, floor, rule, config=config.id, baseline=scorer, itself=client)
         try:
             verdict = run.await_(judging)
@@ -214,6 +202,17 @@ class Verifier:
         verdict = judge(judged, baseline.floor, self.rule(baseline.float32), config=config.id, level="full")
         return self._note(config, verdict)
 
+    def side_by_side(self, config: Config) -> dict[str, Record]:
+        """The answers to all prompts, asked side by side when the config was verified, else now: tag -> record. Raises Infrastructure."""
+        if config not in self._beside:
+            server = self._run.server(config)
+            client = self._run.async_client(server)
+            output = self._settings.exactness_output
+            self._beside[config] = self._collect(
+                config, client, self.prompts(config), output=output, concurrency=self.concurrency
+            )
+        return self._beside[config]
+
     def answers(self, config: Config) -> list[tuple[tuple[Prompt, ...], dict[str, Record]]]:
         """Everything that a config has answered and that can be judged, in groups that were asked for together."""
         return self._answers.get(config, [])
@@ -246,7 +245,7 @@ class Verifier:
 
     def _record_baseline(self) -> Baseline:
         run = self._run
-        prompts = self.prompts()
+        prompts = every_prompt(run)
         stored = recording.load(run, prompts)
         if stored is not None:
             return Baseline(stored.answers, stored.floor, stored.float32)
@@ -285,7 +284,7 @@ class Verifier:
         floor, rule = self.floor_and_rule()
         server = run.get(config)
         client = run.async_client(server)
-        prompts = self.prompts()
+        prompts = self.prompts(config)
         run.progress(
             f"{config.id}: verifying {len(prompts)} answers, serial and at concurrency {self.concurrency}"
         )
@@ -297,7 +296,9 @@ class Verifier:
             # Answers go on past their end: a model that answers in 25 tokens would leave most of a fault unseen.
             output = self._settings.exactness_output
             records = self._collect(config, client, asked, output=output, concurrency=width)
-            self._keep(config, asked, records)
+            self.keep(config, asked, records)
+            if asked is prompts:
+                self._beside[config] = records
             scorer = self.scorer()
             if scorer is not None:
                 level = "full"
@@ -340,11 +341,20 @@ class Verifier:
         run = self._run
         run.results.verdicts.setdefault(config.id, []).append(verdict)
         run.store("verdict", verdict=verdict.as_json())
-        run.progress(f"{config.id}: {verdict.summary()}")
+        run.progress(f"{config.id}: {verdict.summary()}{self._worst(verdict)}")
         self._on_verified(config, verdict)
         return verdict
 
-    def _keep(self, config: Config, prompts: Sequence[Prompt], records: dict[str, Record]) -> None:
+    def _worst(self, verdict: Verdict) -> str:
+        """The worst token in words, where some token is not the judge's best."""
+        if not verdict.worst:
+            return ""
+        worst = verdict.worst[0]
+        decode = self._run.maker("code").decode
+        emitted, best = decode([worst.score.token_id]), decode([worst.score.top[0][0]])
+        return f"; worst token {emitted!r} where the judge has {best!r}, position {worst.position} of {worst.tag}"
+
+    def keep(self, config: Config, prompts: Sequence[Prompt], records: dict[str, Record]) -> None:
         """Keep answers for the report of a corruption, and for level full where the baseline is not up now."""
         self._answers.setdefault(config, []).append((tuple(prompts), records))
 
@@ -357,7 +367,7 @@ class Verifier:
         embedded = self._settings.server == "reference"
         return Subject(
             client=client,
-            prompts=tuple(self.prompts()),
+            prompts=tuple(self.prompts(config)),
             decode=run.maker("code").decode_plain,
             output=self._settings.exactness_output,
             long_output=640 if embedded else 2048,

@@ -8,10 +8,10 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -111,19 +111,27 @@ def _branches(
     Broken when the gain is surely below 1 %. Says nothing where the chain leaves little room, or where few
     prompts are in common.
     """
-    ratio, low, high, prompts = log_ratio_interval(tree.counts, chain.counts, alpha=alpha)
-    kind: RelationKind = "broken" if high < least else "holds"
-    reason = "(no gain)" if high < least else ""
-    if prompts < MIN_PROMPTS or (kind == "broken" and chain.accept_length > 0.6 * size):
+    seen = log_ratio_interval(tree.counts, chain.counts, alpha=alpha)
+    kind: RelationKind = "broken" if seen.high < least else "holds"
+    reason = "(no gain)" if seen.high < least else ""
+    if seen.prompts < MIN_PROMPTS or (kind == "broken" and chain.accept_length > 0.6 * size):
         kind, reason = "unknown", "(too few prompts, or no room above the chain)"
+    return _found(
+        "the branches of a wide tree accept what the chain does not", tree, chain, seen, kind, reason
+    )
+
+
+def _found(
+    name: str, left: Acceptance, right: Acceptance, seen: Ratio, kind: RelationKind, reason: str = ""
+) -> Relation:
     return Relation(
-        name="the branches of a wide tree accept what the chain does not",
-        left=tree.config.id,
-        right=chain.config.id,
-        ratio=ratio,
-        low=low,
-        high=high,
-        prompts=prompts,
+        name=name,
+        left=left.config.id,
+        right=right.config.id,
+        ratio=seen.ratio,
+        low=seen.low,
+        high=seen.high,
+        prompts=seen.prompts,
         kind=kind,
         reason=reason,
     )
@@ -161,49 +169,48 @@ def _pairs(
 def _relate(
     name: str, left: Acceptance, right: Acceptance, *, equal: bool, alpha: float, margin: float
 ) -> Relation:
-    ratio, low, high, prompts = log_ratio_interval(left.counts, right.counts, alpha=alpha)
+    seen = log_ratio_interval(left.counts, right.counts, alpha=alpha)
     kind: RelationKind = "holds"
     reason = ""
-    if prompts < MIN_PROMPTS:
-        kind, reason = "unknown", f"(only {prompts} prompts in common, {MIN_PROMPTS} are needed)"
-    elif high < 1.0 - margin:
+    if seen.prompts < MIN_PROMPTS:
+        kind, reason = "unknown", f"(only {seen.prompts} prompts in common, {MIN_PROMPTS} are needed)"
+    elif seen.high < 1.0 - margin:
         kind, reason = "broken", "(too low)"
-    elif equal and low > 1.0 + margin:
+    elif equal and seen.low > 1.0 + margin:
         kind, reason = "broken", "(too high)"
-    return Relation(
-        name=name,
-        left=left.config.id,
-        right=right.config.id,
-        ratio=ratio,
-        low=low,
-        high=high,
-        prompts=prompts,
-        kind=kind,
-        reason=reason,
-    )
+    return _found(name, left, right, seen, kind, reason)
+
+
+class Ratio(NamedTuple):
+    """The ratio of two accept lengths with its interval, and on how many prompts."""
+
+    ratio: float
+    low: float
+    high: float
+    prompts: int
 
 
 def log_ratio_interval(
     left: Mapping[str, tuple[int, int]], right: Mapping[str, tuple[int, int]], *, alpha: float
-) -> tuple[float, float, float, int]:
-    """(ratio, low, high, prompts) of two accept lengths on the prompts in common.
+) -> Ratio:
+    """The ratio of two accept lengths on the prompts in common.
 
     The ratio is that of the totals; its interval is a t-interval of its logarithm with the linearised (delta
     method) contributions of the prompts, which are paired: a prompt that is easy is easy for both.
     """
     tags = [tag for tag in left if tag in right and left[tag][1] > 0 and right[tag][1] > 0]
     if len(tags) < 2:
-        return 1.0, 0.0, float("inf"), len(tags)
+        return Ratio(1.0, 0.0, float("inf"), len(tags))
     table = np.asarray([(*left[tag], *right[tag]) for tag in tags], dtype=np.float64)
     totals = table.sum(axis=0)
     if np.any(totals <= 0):
-        return 1.0, 0.0, float("inf"), len(tags)
+        return Ratio(1.0, 0.0, float("inf"), len(tags))
     ratio = (totals[0] / totals[1]) / (totals[2] / totals[3])
     parts = table / totals
     influence = len(tags) * (parts[:, 0] - parts[:, 1] - parts[:, 2] + parts[:, 3])
     error = float(influence.std(ddof=1)) / np.sqrt(len(tags))
     reach = float(stats.t.ppf(1.0 - alpha / 2.0, len(tags) - 1)) * error
-    return float(ratio), float(ratio * np.exp(-reach)), float(ratio * np.exp(reach)), len(tags)
+    return Ratio(float(ratio), float(ratio * np.exp(-reach)), float(ratio * np.exp(reach)), len(tags))
 
 
 def window_relations(
@@ -221,37 +228,21 @@ def window_relations(
     fits = {tag for tag, length in lengths.items() if length + output <= window}
     far = {tag for tag, length in lengths.items() if length >= 4 * window}
     found = []
-    ratio, low, high, prompts = log_ratio_interval(
-        {tag: windowed.counts[tag] for tag in windowed.counts if tag in fits}, full.counts, alpha=alpha
-    )
-    if prompts >= MIN_PROMPTS:
-        same = low <= 1.0 <= high or abs(ratio - 1.0) < 0.05
+    seen = log_ratio_interval(_only(windowed, fits), full.counts, alpha=alpha)
+    if seen.prompts >= MIN_PROMPTS:
+        same = seen.low <= 1.0 <= seen.high or abs(seen.ratio - 1.0) < 0.05
         name = "a window that holds the whole context changes nothing"
-        found.append(_window(name, windowed, full, (ratio, low, high, prompts), same))
-    ratio, low, high, prompts = log_ratio_interval(
-        {tag: windowed.counts[tag] for tag in windowed.counts if tag in far}, full.counts, alpha=alpha
-    )
-    if prompts >= MIN_PROMPTS:
-        changed = any(windowed.counts[tag] != full.counts.get(tag) for tag in far if tag in windowed.counts)
+        found.append(_found(name, windowed, full, seen, "holds" if same else "broken"))
+    seen = log_ratio_interval(_only(windowed, far), full.counts, alpha=alpha)
+    if seen.prompts >= MIN_PROMPTS:
+        changed = any(counts != full.counts.get(tag) for tag, counts in _only(windowed, far).items())
         name = "a window far shorter than the context changes the drafts"
-        found.append(_window(name, windowed, full, (ratio, low, high, prompts), changed))
+        found.append(_found(name, windowed, full, seen, "holds" if changed else "broken"))
     return tuple(found)
 
 
-def _window(
-    name: str, left: Acceptance, right: Acceptance, seen: tuple[float, float, float, int], holds: bool
-) -> Relation:
-    ratio, low, high, prompts = seen
-    return Relation(
-        name=name,
-        left=left.config.id,
-        right=right.config.id,
-        ratio=ratio,
-        low=low,
-        high=high,
-        prompts=prompts,
-        kind="holds" if holds else "broken",
-    )
+def _only(acceptance: Acceptance, tags: Container[str]) -> dict[str, tuple[int, int]]:
+    return {tag: counts for tag, counts in acceptance.counts.items() if tag in tags}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pytest_ddtree.client.client import AsyncClient
@@ -81,39 +81,42 @@ async def probe_logprobs(client: AsyncClient, prompt: Prompt, *, tolerance: floa
     return "scaled" if abs(at_two - at_one / 2.0) <= tolerance * at_one else "unclear"
 
 
-async def verify_sampling(
-    client: AsyncClient,
+Records = Mapping[str, Record]
+NULL_SEEDS = 1_000_003
+"""How far the baseline's own seeds are from the run's: the same seeds would give the same tokens."""
+
+
+async def draw(
+    client: AsyncClient, prompts: Sequence[Prompt], *, output: int, concurrency: int, seed: int = 0
+) -> dict[str, Record]:
+    """Answers sampled at temperature 1: tag -> record. Raises what `sample` raises.
+
+    Half of the prompts are asked one at a time, where verify steps can be read from the chunks, half side by
+    side, where a coin may be shared.
+    """
+    half = len(prompts) // 2
+    alone = await sample(client, prompts[:half], output=output, concurrency=1, seed=seed)
+    beside = await sample(client, prompts[half:], output=output, concurrency=concurrency, seed=seed + half)
+    return alone | beside
+
+
+async def samples_of(
     baseline: AsyncClient,
     prompts: Sequence[Prompt],
+    records: Records,
     *,
-    config: str,
-    output: int = 64,
     concurrency: int = 8,
     top: int = 20,
     seed: int = 0,
-    alpha: float = 0.001,
-) -> SamplingVerdict:
-    """Whether answers sampled at temperature 1 are samples from the baseline.
+    steps: bool = True,
+) -> Samples:
+    """Drawn answers judged by `baseline`.
 
-    Half of the prompts are asked one at a time, where verify steps can be read from the chunks, half side by
-    side, where a coin may be shared. The baseline samples the same prompts under other seeds, for the null.
-    Raises what `sample` and `teacher_force` raise.
+    With `steps` places in verify steps are read from the chunks where these are proved to be steps. Raises
+    what `teacher_force` raises.
     """
-
-    null = await judged_samples(
-        baseline,
-        baseline,
-        prompts,
-        output=output,
-        concurrency=concurrency,
-        top=top,
-        seed=seed + 1_000_003,
-        steps=False,
-    )
-    run = await judged_samples(
-        client, baseline, prompts, output=output, concurrency=concurrency, top=top, seed=seed
-    )
-    return judge_samples(run, null, config=config, alpha=alpha)
+    judged = await teacher_force(baseline, prompts, records, top=top, concurrency=concurrency)
+    return make_samples(judged, records if steps else None, seed=seed)
 
 
 async def judged_samples(
@@ -127,43 +130,60 @@ async def judged_samples(
     seed: int = 0,
     steps: bool = True,
 ) -> Samples:
-    """One answer to each prompt sampled at temperature 1 from `client`, judged by `baseline`.
+    """One answer to each prompt drawn from `client`, judged by `baseline`, both being up.
 
-    Half of them one at a time, half side by side. With `steps` places in verify steps are read from the chunks
-    where these are proved to be steps. Raises what `sample` and `teacher_force` raise.
+    Raises what `draw` and `samples_of` raise.
     """
-    half = len(prompts) // 2
-    records: dict[str, Record] = {}
-    for asked, beside, offset in ((prompts[:half], 1, 0), (prompts[half:], concurrency, half)):
-        records |= await sample(client, asked, output=output, concurrency=beside, seed=seed + offset)
-    judged = await teacher_force(baseline, prompts, records, top=top, concurrency=concurrency)
-    return make_samples(judged, records if steps else None, seed=seed)
+    records = await draw(client, prompts, output=output, concurrency=concurrency, seed=seed)
+    return await samples_of(
+        baseline, prompts, records, concurrency=concurrency, top=top, seed=seed, steps=steps
+    )
 
 
-async def verify_top_k(
+async def verify_sampling(
     client: AsyncClient,
     baseline: AsyncClient,
     prompts: Sequence[Prompt],
     *,
-    tolerance: float,
-    top_k: int = 4,
-    temperature: float = 1.0,
+    config: str,
     output: int = 64,
     concurrency: int = 8,
+    top: int = 20,
     seed: int = 0,
-) -> tuple[Outside, ...]:
-    """Tokens that a request's `top_k` should have made impossible, at any temperature.
+    alpha: float = 0.001,
+) -> SamplingVerdict:
+    """Whether answers sampled at temperature 1 are samples from the baseline, whose own samples are the null.
 
-    `tolerance` is the gap limit of the noise floor. Raises what `sample` and `teacher_force` raise.
+    Raises what `judged_samples` raises.
     """
-    records = await sample(
-        client,
+    null = await judged_samples(
+        baseline,
+        baseline,
         prompts,
         output=output,
         concurrency=concurrency,
-        temperature=temperature,
-        top_k=top_k,
-        seed=seed,
+        top=top,
+        seed=seed + NULL_SEEDS,
+        steps=False,
     )
+    run = await judged_samples(
+        client, baseline, prompts, output=output, concurrency=concurrency, top=top, seed=seed
+    )
+    return judge_samples(run, null, config=config, alpha=alpha)
+
+
+async def judge_top_k(
+    baseline: AsyncClient,
+    prompts: Sequence[Prompt],
+    records: Records,
+    *,
+    top_k: int,
+    tolerance: float,
+    concurrency: int = 8,
+) -> tuple[Outside, ...]:
+    """Tokens of these answers that the request's `top_k` should have made impossible, at any temperature.
+
+    `tolerance` is the gap limit of the noise floor. Raises what `teacher_force` raises.
+    """
     judged = await teacher_force(baseline, prompts, records, top=top_k, concurrency=concurrency)
     return outside_top_k(judged, top_k, tolerance=tolerance)

@@ -113,11 +113,13 @@ class LocalBackend:
 
     def unsupported(self, config: Config) -> str | None:
         return self.dialect.unsupported(
-            config, launch_request(self._settings, self.probed.build, "matched", self._draft)
+            config, launch_request(self._settings.of(config), self.probed.build, "matched", self._draft)
         )
 
     def start(self, order: Order) -> Running:
-        request = launch_request(self._settings, self.probed.build, order.variant, self._draft)
+        request = launch_request(
+            self._settings.of(order.config), self.probed.build, order.variant, self._draft
+        )
         if (why := self.unsupported(order.config)) is not None:
             raise ConfigNotSupported(
                 f"{order.config.id} cannot run on this build (dialect {self.dialect.name})",
@@ -262,11 +264,11 @@ class LocalBackend:
         self, config: Config, variant: BaselineKind, port: int, served_name: str
     ) -> tuple[CommandLine, ...]:
         try:
-            request = launch_request(self._settings, self.probed.build, variant, self._draft)
+            request = launch_request(self._settings.of(config), self.probed.build, variant, self._draft)
             launch = self.dialect.arguments(config, request)
         except DialectError as error:
             raise ConfigNotSupported(f"{config.id} cannot run on this build", why=str(error)) from error
-        return command_lines(self._settings, config, launch, port=port, served_name=served_name)
+        return command_lines(self._settings.of(config), config, launch, port=port, served_name=served_name)
 
     def _hold_port(self, host: str, port: int | None) -> ports.PortHold:
         try:

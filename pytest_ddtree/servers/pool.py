@@ -88,6 +88,8 @@ class ServerPool:
             why = self._bury(server) or reason
             if why is None and server in self._started:
                 why = "repeat"
+            if why is None and config.axis is not None:
+                why = f"axis {config.axis.name}={config.axis.value}"
             if why is None and server.variant == "best":
                 why = "best-baseline"
             self._make_room(server)

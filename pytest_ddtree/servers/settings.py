@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+from pytest_ddtree.grid import Config
 
 ServerKind = Literal["reference", "sglang", "systemd", "url"]
 
@@ -69,6 +71,12 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int | None = None
     """None: a free one for each start."""
+
+    def of(self, config: Config) -> ServerSettings:
+        """The settings for one config's server: with the arguments that only this config has."""
+        if config.axis is None or not config.axis.arguments:
+            return self
+        return replace(self, spec_args=(*self.spec_args, *config.axis.arguments))
 
     @property
     def servers_at_once(self) -> int:

@@ -261,7 +261,7 @@ class SystemdBackend:
         return replace(launch_request(self._settings, self._build, variant), server_args=arguments)
 
     def _user(self, config: Config) -> tuple[str, ...]:
-        settings = self._settings
+        settings = self._settings.of(config)
         user = (
             *settings.server_args,
             *(settings.spec_args if config.speculative else settings.baseline_args),

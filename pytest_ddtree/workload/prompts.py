@@ -91,6 +91,10 @@ class PromptMaker:
         start = [] if self._template.source else self._tokenizer.prefix()
         return (*start, *self._tokenizer.encode(self._template.prompt(message)))
 
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        """The ids of plain text as a server takes it, its beginning-of-text token first where the tokenizer has one."""
+        return (*self._tokenizer.prefix(), *self._tokenizer.encode(text))
+
     def decode_plain(self, ids: Sequence[int]) -> str:
         """The text of token ids as a server sends it: special tokens left out."""
         return self._tokenizer.decode(ids, special=False)

@@ -64,3 +64,19 @@ def test_a_url_where_nothing_answers_is_an_error_that_names_it(tmp_path: Path) -
     )
     assert set(outcome.tests.values()) == {"error"}, outcome.output
     assert "http://127.0.0.1:9" in outcome.output
+
+
+@pytest.mark.slow
+def test_the_smoke_profile_judges_a_running_server_without_a_restart(
+    servers: tuple[Running, Running], tmp_path: Path
+) -> None:
+    _, tree = servers
+    selection = ("-m", "exactness", f"--ddtree-url={tree.url}", "--ddtree-profile", "smoke")
+    outcome = run(*selection, f"--ddtree-model={MODEL}", results=tmp_path)
+    assert outcome.code == 0, outcome.output
+    assert outcome.tests.pop("test_full_level[b8-k4-wnone]") == "skipped"
+    assert set(outcome.tests.values()) == {"passed"}, outcome.output
+    assert "test_exact_against_baseline[b8-k4-wnone]" in outcome.tests
+    assert not any("sampl" in name or "relations" in name for name in outcome.tests)
+    assert outcome.output.count("b8-k4-wnone: tie at level self") == 1
+    assert tree.process.poll() is None

@@ -167,7 +167,8 @@ async def after_eviction(subject: Subject, *, most: int = 40_000) -> Evidence:
         return Evidence(skipped=f"the cache holds {capacity} tokens, filling more than {most} takes too long")
     found = Gathering()
     prompts = subject.prompts[:4]
-    room = subject.context_length or 4096
+    # A cache may be smaller than the context that the model allows.
+    room = min(subject.context_length or 4096, capacity)
     length = min(max(len(prompt.ids) for prompt in subject.prompts) * 4, room - 16)
     for what in ("before eviction", "after eviction"):
         if what.startswith("after"):
