@@ -196,6 +196,14 @@ def test_crashes(trained, prompts):
         assert isinstance(engine.crashes[0], PlantedCrash)
 
 
+def test_cache_leaks(trained, prompts):
+    with harness(trained, tree(8), plant(["cache_leaks:3"])) as engine:
+        engine.run(prompts)
+        assert engine.flush()
+        memory = engine.runtime.memory
+        assert memory.total - memory.free == 3 * len(prompts)
+
+
 def test_noise_is_no_fault(trained, prompts, truth):
     answers = run(trained, "rounding_noise", prompts)
     same = [answer.tokens == right for answer, right in zip(answers, truth, strict=True)]
