@@ -121,7 +121,8 @@ class WindowProbe:
             server = run.get(config, reason)
             tasks = self._tasks_for(server, window)
             run.progress(f"{config.id}: {len(tasks.near) + len(tasks.far)} copy tasks around window {window}")
-            reading = behaviour.read(run.async_client(server), tasks, exact=_exact(server))
+            width = behaviour.WIDTH if run.settings.server == "reference" else 1
+            reading = behaviour.read(run.async_client(server), tasks, exact=_exact(server), width=width)
             self._readings[config, window] = run.await_(reading)
         except ProbeFailed as error:
             try:

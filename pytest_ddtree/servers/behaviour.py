@@ -24,7 +24,7 @@ TASKS = 48
 EXACT_TASKS = 16
 """Tasks of each kind in float32, where nothing changes by chance (on the embedded server a window of 64 to 256 changes 46 to 75 %)."""
 WIDTH = 8
-"""Tasks in flight in float32, where steps are the same in any company and time says nothing on a CPU that is shared."""
+"""Tasks in flight on the embedded server, whose CPU is shared, so that time says nothing there."""
 _TEXTS = 4
 """Tasks share so many texts: what the prefix cache holds need not be computed again."""
 _AGAIN = 8
@@ -136,15 +136,15 @@ def tasks(text: Sequence[int], window: int, *, longest: int, count: int = TASKS,
     )
 
 
-async def read(client: AsyncClient, asked: Tasks, *, exact: bool = False) -> Reading:
-    """Answer every task greedily: alone, near and far in turn, so that a busy machine slows both; in float32 several at once.
+async def read(client: AsyncClient, asked: Tasks, *, exact: bool = False, width: int = 1) -> Reading:
+    """Answer every task greedily, near and far in turn, so that a busy machine slows both; time per step needs a `width` of 1.
 
     Raises ProbeFailed.
     """
-    width = asyncio.Semaphore(WIDTH if exact else 1)
+    turn = asyncio.Semaphore(width)
 
     async def one(ids: tuple[int, ...]) -> Answer:
-        async with width:
+        async with turn:
             return await _answer(client, ids, asked.output)
 
     in_turn = [ids for pair in zip(asked.near, asked.far, strict=True) for ids in pair]

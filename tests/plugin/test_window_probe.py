@@ -48,9 +48,9 @@ def test_a_healthy_window_raises_no_alarm(args: tuple[str, ...], starts: str, tm
 
 @pytest.mark.slow
 def test_a_window_that_no_context_reaches_is_skipped(tmp_path: Path) -> None:
-    found = run(*WINDOW, "--ddtree-window=600", results=tmp_path)
-    assert found.tests == {"test_window_acts[b8-k4-w600]": "skipped"}
-    assert "a window of 600 tokens is not reached" in found.messages["test_window_acts[b8-k4-w600]"]
+    found = run(*WINDOW, "--ddtree-window=2048", results=tmp_path)
+    assert found.tests == {"test_window_acts[b8-k4-w2048]": "skipped"}
+    assert "a window of 2048 tokens is not reached" in found.messages["test_window_acts[b8-k4-w2048]"]
 
 
 def test_configs_without_a_window_have_no_such_test(pytester: pytest.Pytester) -> None:

@@ -120,13 +120,17 @@ def test_endings_are_missed_or_overrun(trained, prompts, truth):
     "name", ["window_off_by_page:64", "wrong_features", "accept_decays:20", "branches_dead"]
 )
 def test_drafting_faults_cost_accept_length_alone(trained, prompts, truth, healthy, name):
-    answers = run(trained, name, prompts)
+    # A window that holds everything changes nothing by itself, and the fault of a window needs one.
+    window = 1024 if name.startswith("window") else None
+    answers = run(trained, name, prompts, speculative=tree(16, window=window))
     assert [answer.tokens for answer in answers] == truth
     assert accept_length(answers) < accept_length(healthy) - 0.03
 
 
 def test_window_and_fallback(trained, prompts, truth):
     assert plant(["window_ignored"]).draft_context((400, 528), 128) == (0, 528)
+    assert plant(["window_off_by_page"]).draft_context((400, 528), 128) == (384, 512)
+    assert plant(["window_off_by_page"]).draft_context((0, 528), None) == (0, 528)
     answers = run(trained, "silent_fallback", prompts)
     assert [answer.tokens for answer in answers] == truth
     assert all(answer.last.verify_steps == 0 for answer in answers)

@@ -30,7 +30,9 @@ class WindowShifted(Fault):
 
     def draft_context(self, span: tuple[int, int], window: int | None) -> tuple[int, int]:
         low, high = span
-        return (max(low - self.number, 0), max(high - self.number, 0)) if self.fires() else span
+        if window is None or not self.fires():
+            return span
+        return (max(low - self.number, 0), max(high - self.number, 0))
 
 
 class WrongFeatures(Fault):
