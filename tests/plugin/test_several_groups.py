@@ -64,9 +64,9 @@ def test_two_groups_make_one_run(tmp_path: Path) -> None:
     # The two configs ran on GPUs of their own, each beside the baseline of its group.
     gpus = {}
     for log in file.parent.glob("group*/logs/*.log"):
-        visible = re.search(r"CUDA_VISIBLE_DEVICES=(\S+)", log.read_text().splitlines()[0])
-        assert visible is not None
-        gpus.setdefault(visible[1], set()).add(log.name.rpartition("-")[0])
+        command = log.read_text().partition("\n")[0]
+        if visible := re.search(r"^\$ .*CUDA_VISIBLE_DEVICES=(\S+)", command):
+            gpus.setdefault(visible[1], set()).add(log.name.rpartition("-")[0])
     assert set(gpus) == {"0,1", "2,3"}
     assert all("baseline" in names and len(names) == 2 for names in gpus.values())
     assert "b8-k4-wnone" in (tmp_path / "report.html").read_text()

@@ -109,7 +109,7 @@ def test_faster_steps_far_away_are_an_effect() -> None:
     full = timed([0.010, 0.0102, 0.0098, 0.0101], [0.020, 0.021, 0.0205, 0.0195])
     found = evidence(windowed, full)
     assert found.acts
-    assert "a step is 2.01 times as fast far away" in found.summary()
+    assert "a step is 1.99 times as fast far away" in found.summary()
     assert not evidence(full, windowed).acts
 
 

@@ -6,7 +6,6 @@ import asyncio
 import random
 
 from pytest_ddtree.client.errors import ControlError
-from pytest_ddtree.client.prometheus import total
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.exactness.contract.evidence import (
     Evidence,
@@ -19,6 +18,7 @@ from pytest_ddtree.exactness.contract.evidence import (
     taken,
 )
 from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
+from pytest_ddtree.servers.idle import live
 
 
 async def warm_prefix(subject: Subject, *, count: int = 6) -> Evidence:
@@ -187,36 +187,31 @@ def _filler(subject: Subject, index: int, length: int) -> Prompt:
     return Prompt(f"filler {index}", ids[index + 1 :])
 
 
-RUNNING = "sglang:num_running_reqs"
-WAITING = "sglang:num_queue_reqs"
-USED = "sglang:num_used_tokens"
-
-
 async def idle_and_whole(subject: Subject, *, wait_s: float = 10.0) -> Evidence:
     """Afterwards the server is idle, its cache can be flushed, and no page of it is lost.
 
-    Reads `/metrics` where the server has them. A few more answers are judged, from an empty cache.
+    Counts come from `/server_info` where it has those of this moment. Gauges of `/metrics` are not refreshed when nothing runs, so an
+    idle SGLang may show old ones: there an accepted flush is the proof. A few more answers are judged, from an empty cache.
     """
     found = Gathering()
     try:
         await subject.client.flush_cache(timeout_s=wait_s)
+        info = await subject.client.server_info()
     except ControlError as error:
         return Evidence(
             problems=(f"the server is not idle after all answers came, or cannot flush: {error}",)
         )
-    try:
-        metrics = await subject.client.metrics()
-    except ControlError:
-        found.notes.append("no /metrics: whether every page of the cache is free again was not checked")
-    else:
-        for name, what in (
-            (RUNNING, "requests still run"),
-            (WAITING, "requests still wait"),
-            (USED, "tokens of the flushed cache are still in use"),
-        ):
-            value = total(metrics, name)
-            if value:
-                found.problems.append(f"{value:g} {what} ({name})")
+    load, capacity = live(info), info.get("max_total_num_tokens")
+    if not load.known:
+        found.notes.append("the server does not say what runs now: an accepted flush is all that was checked")
+    if load.busy:
+        found.problems.append(
+            f"{load.running or 0} requests still run and {load.queued or 0} wait after all answers came"
+        )
+    elif load.free is not None and isinstance(capacity, int) and load.free < capacity:
+        found.problems.append(
+            f"{capacity - load.free} of {capacity} tokens of the flushed cache are still in use"
+        )
     prompts = subject.prompts[:4]
     records = await ask_all(subject, prompts, subject.greedy(), concurrency=1)
     for prompt, record in zip(prompts, records, strict=True):
