@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Generator
 from itertools import pairwise
@@ -13,6 +12,7 @@ import pytest
 
 from pytest_ddtree import grid as grids
 from pytest_ddtree import hookspecs, options
+from pytest_ddtree.asked import asks_for_ours, given_of
 from pytest_ddtree.budget import Budget
 from pytest_ddtree.costs import Clock, PlanOnly
 from pytest_ddtree.errors import Infrastructure
@@ -52,7 +52,12 @@ from pytest_ddtree.session import (
     settings_of,
 )
 
-pytest_plugins = ["pytest_ddtree.fixtures", "pytest_ddtree.exactness_fixtures", "pytest_ddtree.after_test"]
+pytest_plugins = [
+    "pytest_ddtree.fixtures",
+    "pytest_ddtree.exactness_fixtures",
+    "pytest_ddtree.after_test",
+    "pytest_ddtree.carrier",
+]
 
 MARKERS = (
     "bench: effective config, short exactness and speed of every config",
@@ -100,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     config.stash[BEGAN] = time.monotonic()
-    given = config.stash[GIVEN] = _given(config)
+    given = config.stash[GIVEN] = given_of(config)
     try:
         config.stash[SETTINGS] = options.make_settings(given)
     except options.OptionError as error:
@@ -143,25 +148,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """pytest-benchmark's table shows how long a whole cell took, which looks like a result and is none: ours takes its place."""
-    if _asks_for_ours(config) and hasattr(config.option, "benchmark_quiet"):
+    if asks_for_ours(config) and hasattr(config.option, "benchmark_quiet"):
         config.option.benchmark_quiet = True
-
-
-def _given(config: pytest.Config) -> dict[str, tuple[str, str]]:
-    """What the user set: field -> (text, source). The command line wins."""
-    given: dict[str, tuple[str, str]] = {}
-    for option in options.OPTIONS:
-        on_line = config.getoption(option.dest)
-        if on_line is not None:
-            text = "\n".join(on_line) if isinstance(on_line, list) else on_line
-            given[option.field] = (text, "command line")
-            continue
-        in_file = config.getini(option.ini)
-        if isinstance(in_file, list):
-            in_file = "\n".join(in_file)
-        if in_file is not None:
-            given[option.field] = (str(in_file), f"{option.ini} in {config.inipath or 'the ini file'}")
-    return given
 
 
 INI_NAMES = ("pytest.toml", "pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
@@ -194,7 +182,7 @@ def _several_workers(config: pytest.Config, given: dict[str, tuple[str, str]]) -
     """Several workers would start several servers on one GPU. In runs that are not ours `-n` is none of our business."""
     workers = getattr(config.option, "numprocesses", None)
     settings = config.stash[SETTINGS]
-    asked = _asks_for_ours(config) or any(source == "command line" for _, source in given.values())
+    asked = asks_for_ours(config) or any(source == "command line" for _, source in given.values())
     if not workers:
         if asked and len(settings.gpu_groups) > 1 and not hasattr(config, "workerinput"):
             count = len(settings.gpu_groups)
@@ -209,12 +197,6 @@ def _several_workers(config: pytest.Config, given: dict[str, tuple[str, str]]) -
     if (why := parallel.refusal(settings, workers)) is not None:
         raise pytest.UsageError(why)
     config.pluginmanager.register(parallel.Controller(config, parallel.new_name()), "ddtree-controller")
-
-
-def _asks_for_ours(config: pytest.Config) -> bool:
-    """Whether `-m` names one of our suites."""
-    marks = str(getattr(config.option, "markexpr", "") or "")
-    return bool({"bench", "exactness", "coding"} & set(re.findall(r"\w+", marks)))
 
 
 def _configs(metafunc: pytest.Metafunc) -> tuple[grids.Config, ...]:
@@ -337,7 +319,7 @@ def _secrets(config: pytest.Config) -> tuple[str, ...]:
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     settings = settings_of(config)
-    if not _given(config) and not _asks_for_ours(config):
+    if not given_of(config) and not asks_for_ours(config):
         return None
     where = ", ".join(settings.url) or settings.model or "embedded reference model"
     configs = ", ".join(one.id for one in grid_of(config))

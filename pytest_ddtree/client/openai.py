@@ -89,6 +89,8 @@ class _Answer:
         self.reason: dict[str, Any] | None = None
         self.usage: Mapping[str, Any] = {}
         self.extension: Mapping[str, Any] = {}
+        self.native: Mapping[str, Any] = {}
+        """`meta_info` of the choice, which SGLang sends where `return_meta_info` was asked for."""
         self._silent: list[tuple[int, int]] = []
         """(characters so far, end) of token-bearing events without a count."""
         self._characters = 0
@@ -171,6 +173,8 @@ class _Answer:
         if not choices:
             return ()
         choice = choices[0]
+        if isinstance(choice.get("meta_info"), Mapping):
+            self.native = choice["meta_info"]
         said = choice.get("delta") or choice.get("message") or choice
         text = said.get("content") or said.get("text") or ""
         thought = said.get("reasoning_content") or said.get("reasoning") or ""
@@ -191,7 +195,7 @@ class _Answer:
 
     def _meta(self) -> Mapping[str, Any]:
         """The usage as sent, with the counts that SGLang nests brought to where records look for them."""
-        meta = dict(self.usage)
+        meta = {**self.native, **self.usage}
         for name, outer in (
             ("cached_tokens", "prompt_tokens_details"),
             ("reasoning_tokens", "completion_tokens_details"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted_server import Asked, Script, as_json, plain, sse, stream
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 def usage(tokens: int, prompt: int = 7) -> dict[str, Any]:
@@ -156,3 +159,13 @@ def test_the_chat_endpoint_takes_no_token_ids(dial: Any, ask: Any) -> None:
     _, client = dial(stream(CHAT), api="chat", model="m")
     with pytest.raises(ValueError, match="token ids"):
         client.generate(ask())
+
+
+def test_the_meta_of_a_choice_that_a_real_server_sent_is_read(dial: Any, ask: Any) -> None:
+    """Captured with `return_meta_info`: the verify steps are inside the choice, the usage has none."""
+    body = (DATA / "sglang-0.0.0.dev0" / "b8-k8-w128.chat.json").read_bytes()
+    _, client = dial(plain(200, body), api="chat", model="m")
+    record = client.generate(ask(text="hello", tokens=24, extra={"return_meta_info": True}), stream=False)
+    assert record.outcome == "ok", record.error
+    assert record.completion_tokens == 24
+    assert record.accept_length == 2.4
