@@ -101,7 +101,8 @@ async def measure_rounds(
         reason = natural.invalid()
         if reason is not None:
             raise UnnaturalAnswers(f"{config} {key.id}: {reason}")
-        one = stamp(_round(config, key, number, load, cell, spec, natural.tokens_after_end))
+        counted = None if watch is None else watch.counted_steps
+        one = stamp(_round(config, key, number, load, cell, spec, natural.tokens_after_end, counted))
         rounds.append(one)
         keep(one)
 
@@ -127,8 +128,16 @@ async def measure_rounds(
 
 
 def _round(
-    config: str, key: CellKey, number: int, load: Load, cell: CellMeasurement, spec: CellSpec, after_end: int
+    config: str,
+    key: CellKey,
+    number: int,
+    load: Load,
+    cell: CellMeasurement,
+    spec: CellSpec,
+    after_end: int,
+    counted_steps: int | None,
 ) -> Round:
+    gap, client = cell.chunk_gap, cell.client
     records = load.records
     return Round(
         config=config,
@@ -147,5 +156,10 @@ def _round(
         decode_tok_s=cell.decode_tok_s,
         tokens_after_end=after_end,
         cache=spec.cache,
+        chunk_gap_s=() if gap is None else (gap.p50, gap.p90, gap.p99, gap.maximum),
+        prefill_tok_s=cell.prefill_tok_s,
+        counted_steps=counted_steps,
+        client_cpu=None if client is None else client.cpu_share,
+        client_lag_s=None if client is None else client.lag_mean_s,
         at=time.time(),
     )

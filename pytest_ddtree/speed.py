@@ -16,7 +16,7 @@ from pytest_ddtree.results.model import CellFigures, Round, key_json
 from pytest_ddtree.results.runs import prompts_digest
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.verifying import whole
-from pytest_ddtree.watching import running_limit
+from pytest_ddtree.watching import Watch, running_limit, steps_disagree
 from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec
 from pytest_ddtree.workload.natural import natural_prompts
 from pytest_ddtree.workload.rounds import SamplingRule, decide
@@ -120,10 +120,28 @@ class Speed:
         return self._load(server, config, key, (), rule, again=1)
 
     def _keep(self, config: Config, key: CellKey, rounds: tuple[Round, ...]) -> CellFigures:
-        figures = CellFigures(config=config.id, key=key, rounds=rounds)
+        stopped = decide([one.tok_s for one in rounds], rule_of(self._settings, len(rounds))).verdict
+        if stopped == "more":
+            # Nothing but the time budget stops a cell before its rule does.
+            stopped = "max_seconds"
+        self._check_steps(config, rounds)
+        figures = CellFigures(config=config.id, key=key, rounds=rounds, stopped=stopped)
         self._run.results.cells[(config.id, key)] = figures
         self._on_measured(config, figures)
         return figures
+
+    def _check_steps(self, config: Config, rounds: Sequence[Round]) -> None:
+        """Warn where the answers and the server's own counter tell different numbers of verify steps."""
+        run = self._run
+        for one in rounds:
+            if steps_disagree(one.verify_steps, one.counted_steps):
+                text = (
+                    f"{config.id} {one.key.id}, round {one.number + 1}: the answers tell {one.verify_steps} verify steps, the server's "
+                    f"counter {one.counted_steps}: the accept length is uncertain"
+                )
+                if text not in run.results.warnings:
+                    run.results.warnings.append(text)
+                    run.store("warning", text=text)
 
     def _stored(self, config: Config, key: CellKey) -> tuple[Round, ...]:
         """Rounds that an interrupted run measured. Raises Infeasible."""
@@ -189,6 +207,7 @@ class Speed:
             client_lag=settings.client_lag,
             deadline_s=settings.request_timeout,
             spent=run.ledger.add,
+            watch=Watch(run.async_client(server), server, settings),
         )
         return run.await_(measuring, None)
 

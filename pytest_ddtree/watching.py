@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.errors import ControlError
-from pytest_ddtree.client.prometheus import Sample
+from pytest_ddtree.client.prometheus import Sample, total
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.options import Settings
 from pytest_ddtree.servers.handle import Server
@@ -28,6 +28,15 @@ class _Before:
     gpus: tuple[GpuState, ...]
 
 
+STEPS = "sglang:spec_verify_calls_total"
+"""SGLang's counter of verify steps."""
+
+
+def steps_disagree(told: int | None, counted: int | None) -> bool:
+    """Whether the answers' verify steps and the server's counter differ by more than a counter that lags a little may."""
+    return bool(told and counted) and abs((told or 0) - (counted or 0)) > max(2, 0.02 * (told or 0))
+
+
 class Watch:
     """The signs of one server, read before and after each round; `verdict` is empty for a healthy one.
 
@@ -41,6 +50,8 @@ class Watch:
         self._on_gpu = settings.server != "reference" and server.info.get("disable_cuda_graph") is not True
         self._here = settings.server in ("sglang", "systemd") and settings.ssh is None
         self._before: _Before | None = None
+        self.counted_steps: int | None = None
+        """Verify steps of the last round by the server's own counter; None where it has none."""
 
     async def begin(self) -> None:
         """The state before a round."""
@@ -51,10 +62,12 @@ class Watch:
         before = self._before
         if before is None:
             return ()
+        after = await self._metrics()
+        self.counted_steps = _grown(before.metrics, after, STEPS)
         return invalid_reasons(
             records=records,
             before=before.metrics,
-            after=await self._metrics(),
+            after=after,
             log=self._since(before.log_at),
             on_gpu=self._on_gpu,
             gpus_before=before.gpus,
@@ -94,6 +107,16 @@ def running_limit(info: Mapping[str, Any]) -> int | None:
     if isinstance(each, int):
         return each * (ranks if isinstance(ranks, int) and ranks > 0 else 1)
     return asked if isinstance(asked, int) else None
+
+
+def _grown(
+    before: Mapping[str, Sequence[Sample]] | None, after: Mapping[str, Sequence[Sample]] | None, name: str
+) -> int | None:
+    if before is None or after is None:
+        return None
+    later = total({name: list(after.get(name, ()))}, name)
+    earlier = total({name: list(before.get(name, ()))}, name)
+    return None if later is None else int(later - (earlier or 0.0))
 
 
 def _size(path: Path | None) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.report.jsonreport import session_json
 from pytest_ddtree.results.metrics import METRICS, applies
-from pytest_ddtree.results.model import CellFigures, Round
+from pytest_ddtree.results.model import CellFigures, Round, finite
 from pytest_ddtree.results.runs import StoredRun
 
 CELL_COLUMNS = (
@@ -34,6 +34,10 @@ CELL_COLUMNS = (
     "ttft_p90_ms",
     "ms_per_token_p50",
     "ms_per_token_p90",
+    "decode_tok_s",
+    "prefill_tok_s",
+    "chunk_gap_p99_ms",
+    "outlier_rounds",
     "accept_length",
     "verdict",
 )
@@ -106,6 +110,10 @@ def _cell_row(run: StoredRun, build: str, figures: CellFigures, verdict: Any) ->
         "ttft_p90_ms": ttft.p90 * 1e3,
         "ms_per_token_p50": per_token.p50 * 1e3,
         "ms_per_token_p90": per_token.p90 * 1e3,
+        "decode_tok_s": figures.decode_tok_s,
+        "prefill_tok_s": figures.prefill_tok_s,
+        "chunk_gap_p99_ms": finite(figures.chunk_gap_s.p99 * 1e3),
+        "outlier_rounds": len(figures.outliers),
         "accept_length": figures.accept_length,
         "verdict": "" if verdict is None else verdict.kind,
     }

@@ -62,7 +62,7 @@ def _differences(results: Results) -> list[str]:
 
 def _config_table(results: Results, config: str, keys: Sequence[CellKey]) -> list[str]:
     cells = {key: results.cells[(config, key)] for key in keys}
-    title = f"{config}: {keys[0].conditions}, {_conditions(cells[keys[0]])}"
+    title = f"{config}: {keys[0].conditions}, {_conditions(list(cells.values()))}"
     head = [
         "context",
         "concurrency",
@@ -87,16 +87,36 @@ def _config_table(results: Results, config: str, keys: Sequence[CellKey]) -> lis
                 str(figures.requests),
             ]
         )
-    return [title, *table(head, rows)]
+    return [title, *table(head, rows), *_remarks(list(cells.values()))]
 
 
-def _conditions(figures: CellFigures) -> str:
+def _conditions(cells: Sequence[CellFigures]) -> str:
+    rounds = sorted({len(figures.rounds) for figures in cells})
+    first = cells[0]
     parts = [
-        f"cache {figures.rounds[0].cache}",
-        f"{len(figures.rounds)} rounds",
-        f"{figures.tokens / figures.requests:.0f} tokens an answer",
+        f"cache {first.rounds[0].cache}",
+        f"{rounds[0]} rounds" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]} rounds",
+        f"{first.tokens / first.requests:.0f} tokens an answer",
     ]
     return ", ".join(parts)
+
+
+def _remarks(cells: Sequence[CellFigures]) -> list[str]:
+    """What the table does not show: cells that did not reach the precision asked for, and rounds unlike the others."""
+    lines = []
+    for stopped, words in (("max_rounds", "cap of rounds"), ("max_seconds", "time budget")):
+        short = [figures for figures in cells if figures.stopped == stopped]
+        if short:
+            where = "every cell" if len(short) == len(cells) else ", ".join(one.key.id for one in short)
+            lines.append(f"stopped at the {words}, short of the precision asked for: {where}")
+    for figures in cells:
+        for one in figures.outliers:
+            others = [other.tok_s for other in figures.rounds if other not in figures.outliers]
+            lines.append(
+                f"outlier, counted all the same: {figures.key.id} round {one.number + 1}: {one.tok_s:.1f} tok/s "
+                f"(the others {min(others):.1f} to {max(others):.1f})"
+            )
+    return lines
 
 
 def speedup(results: Results, config: str, key: CellKey) -> str:

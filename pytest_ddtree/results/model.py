@@ -13,7 +13,7 @@ import numpy as np
 from pytest_ddtree.coding.summary import CodingSummary
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
-from pytest_ddtree.results.statistics import Interval, log_mean, ratio
+from pytest_ddtree.results.statistics import Interval, log_mean, outliers, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,16 @@ class Round:
     """When the round ended, seconds since 1970."""
     prompts: str = ""
     """Digest of the numbers of the prompts where they were chosen for their answers; empty: the first ones in order."""
+    chunk_gap_s: tuple[float, ...] = ()
+    """p50, p90, p99 and the longest gap between chunks of one stream: stalls, no time per token."""
+    prefill_tok_s: float | None = None
+    """Prompt tokens that no cache served over the time to the first token; at concurrency 1 only."""
+    counted_steps: int | None = None
+    """Verify steps by the server's own counter, as a check on `verify_steps`."""
+    client_cpu: float | None = None
+    """Share of a core that the client used."""
+    client_lag_s: float | None = None
+    """How late the client's event loop was on average."""
     again: int = 0
     """0 for the first measurement of this round; later ones, taken to see drift, are no part of the cell's figures."""
 
@@ -92,7 +102,9 @@ class Round:
             for name in cls.__dataclass_fields__
             if name != "key" and (name in value or name in needed)
         }
-        for name in ("ttft_s", "time_per_token_s", "latency_s"):
+        for name in ("ttft_s", "time_per_token_s", "latency_s", "chunk_gap_s"):
+            if name not in fields:
+                continue
             fields[name] = tuple(float(item) for item in fields[name])
         return cls(key=key_from_json(value), **fields)
 
@@ -104,6 +116,8 @@ class CellFigures:
     config: str
     key: CellKey
     rounds: tuple[Round, ...]
+    stopped: str = ""
+    """Why there are no more rounds: `precise`, `max_rounds`, `max_seconds`; empty where nobody knows any more."""
 
     def __post_init__(self) -> None:
         if not self.rounds:
@@ -156,6 +170,29 @@ class CellFigures:
         """Share of tokens behind the end of their answer."""
         return sum(one.tokens_after_end for one in self.rounds) / self.tokens if self.tokens else 0.0
 
+    @property
+    def decode_tok_s(self) -> float | None:
+        """Tokens per second while at least one request was decoding: geometric mean over the rounds."""
+        return _middle(one.decode_tok_s for one in self.rounds)
+
+    @property
+    def prefill_tok_s(self) -> float | None:
+        """Prompt tokens per second, at concurrency 1: geometric mean over the rounds."""
+        return _middle(one.prefill_tok_s for one in self.rounds)
+
+    @property
+    def chunk_gap_s(self) -> Quantiles:
+        """Gaps between chunks: means of the rounds' quantiles."""
+        known = [one.chunk_gap_s for one in self.rounds if len(one.chunk_gap_s) >= 3]
+        if not known:
+            return Quantiles(math.nan, math.nan, math.nan)
+        return Quantiles(*(math.fsum(gaps[at] for gaps in known) / len(known) for at in range(3)))
+
+    @property
+    def outliers(self) -> tuple[Round, ...]:
+        """Rounds far from the others. They are shown and stay in every figure: what slowed one may slow a user."""
+        return tuple(self.rounds[at] for at in outliers(self.tok_s_rounds))
+
     def speedup_over(self, base: CellFigures) -> Interval:
         """tok/s of this cell over tok/s of the same cell of another config."""
         return ratio(self.tok_s_rounds, base.tok_s_rounds)
@@ -178,11 +215,22 @@ class CellFigures:
             "ttft_s": self.ttft_s.as_json(),
             "time_per_token_s": self.time_per_token_s.as_json(),
             "latency_s": self.latency_s.as_json(),
+            "decode_tok_s": self.decode_tok_s,
+            "prefill_tok_s": self.prefill_tok_s,
+            "chunk_gap_s": self.chunk_gap_s.as_json(),
+            "outlier_rounds": [one.number for one in self.outliers],
+            "stopped": self.stopped,
             "accept_length": self.accept_length,
             "cached_tokens": self.cached_tokens,
             "share_after_end": self.after_end,
             "cache": self.rounds[0].cache,
         }
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    """Geometric mean of the values that are known; None without any."""
+    known = [value for value in values if value]
+    return math.exp(math.fsum(map(math.log, known)) / len(known)) if known else None
 
 
 def finite(value: float) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from scipy import stats
 
@@ -67,3 +68,23 @@ def ratio(candidate: Sequence[float], base: Sequence[float], *, confidence: floa
 def _standard_error(values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+OUTLYING = 4.0
+"""Robust standard deviations from the median at which a round is worth a look: 1 in 16,000 normal ones."""
+LEAST_OUTLYING = 0.03
+"""Relative distance from the median below which no round is an outlier: rounds that agree better than that look odd for nothing."""
+
+
+def outliers(rates: Sequence[float]) -> tuple[int, ...]:
+    """Which of these positive rates are far from the others: by the median absolute deviation of their logarithms (Hampel).
+
+    Of fewer than four nobody can say.
+    """
+    if len(rates) < 4:
+        return ()
+    logs = [math.log(rate) for rate in rates]
+    middle = median(logs)
+    distances = [abs(log - middle) for log in logs]
+    limit = max(OUTLYING * 1.4826 * median(distances), math.log1p(LEAST_OUTLYING))
+    return tuple(at for at, distance in enumerate(distances) if distance > limit)

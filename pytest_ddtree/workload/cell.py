@@ -28,6 +28,11 @@ class CellInvalid(CellNotMeasured):
 class Watches(Protocol):
     """Looks at a server before and after each round."""
 
+    @property
+    def counted_steps(self) -> int | None:
+        """Verify steps of the last round by the server's own counter."""
+        ...
+
     async def begin(self) -> None: ...
 
     async def verdict(self, records: Sequence[Record]) -> tuple[str, ...]: ...

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ddtree.results.statistics import log_mean, ratio
+from pytest_ddtree.results.statistics import log_mean, outliers, ratio
 
 RATES = st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=12)
 
@@ -48,3 +48,17 @@ def test_the_interval_of_a_ratio_covers_the_truth_as_often_as_it_says() -> None:
         interval = ratio(list(a), list(b))
         covered += interval.low <= math.exp(0.1) <= interval.high
     assert 0.93 <= covered / 2000 <= 0.98
+
+
+def test_a_round_far_from_the_others_is_an_outlier() -> None:
+    assert outliers([100.0, 101.0, 99.5, 100.4, 70.0]) == (4,)
+    assert outliers([100.0, 100.0, 100.0, 100.0, 102.0]) == ()
+    assert outliers([100.0, 101.0, 70.0]) == ()
+
+
+@given(st.lists(st.floats(1.0, 1e6), min_size=4, max_size=12), st.floats(0.01, 100.0))
+def test_outliers_depend_on_ratios_alone_and_are_the_minority(rates: list[float], factor: float) -> None:
+    found = outliers(rates)
+    assert len(found) <= len(rates) / 2
+    assert len(outliers([rate * factor for rate in rates])) <= len(rates) / 2
+    assert outliers(rates[:1] * len(rates)) == ()

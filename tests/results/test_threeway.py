@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from made import KEY, a_cell
 
@@ -99,3 +101,22 @@ def test_a_stored_round_comes_back_with_its_cell(key: CellKey) -> None:
 def test_a_round_without_a_prefix_cache_belongs_to_the_flushed_cell() -> None:
     (one,) = a_cell([500.0], cache="radix off").rounds
     assert Round.from_json(one.as_json()) == one
+
+
+def test_what_a_table_does_not_show_is_said_below_it() -> None:
+    found = Results()
+    figures = replace(a_cell([100.0, 101.0, 99.0, 100.0, 60.0], config="baseline"), stopped="max_rounds")
+    found.cells[("baseline", KEY)] = figures
+    text = "\n".join(lines(found))
+    assert "stopped at the cap of rounds, short of the precision asked for: every cell" in text
+    assert "outlier, counted all the same: ctx60-c4 round 5: 60.0 tok/s (the others 99.0 to 101.0)" in text
+    assert figures.requests == 20
+
+
+def test_gaps_and_prefill_travel_with_the_rounds() -> None:
+    figures = a_cell([100.0, 100.0], chunk_gap_s=(0.01, 0.02, 0.03, 0.5), prefill_tok_s=900.0)
+    assert figures.as_json()["chunk_gap_s"] == {"p50": 0.01, "p90": 0.02, "p99": 0.03}
+    assert figures.as_json()["prefill_tok_s"] == pytest.approx(900.0)
+    assert Round.from_json(figures.rounds[0].as_json()) == figures.rounds[0]
+    old = {name: value for name, value in figures.rounds[0].as_json().items() if name != "chunk_gap_s"}
+    assert Round.from_json(old).chunk_gap_s == ()

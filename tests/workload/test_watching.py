@@ -29,7 +29,7 @@ def measured(run_dir: Path, *arguments: str, kept: list[Round]) -> None:
     settings = ServerSettings(
         kind="reference",
         run_dir=run_dir,
-        server_args=("--decode-log-interval", "4", *arguments),
+        server_args=("--enable-metrics", "--decode-log-interval", "4", *arguments),
         max_concurrency=8,
         context_length=400,
         start_timeout_s=60.0,
@@ -60,6 +60,7 @@ def test_a_healthy_server_has_valid_rounds(tmp_path: Path) -> None:
     kept: list[Round] = []
     measured(tmp_path, kept=kept)
     assert len(kept) == 2
+    assert [one.counted_steps for one in kept] == [one.verify_steps for one in kept]
 
 
 @pytest.mark.parametrize(
