@@ -16,11 +16,11 @@ from pytest_ddtree.results.model import CellFigures, Round, key_json
 from pytest_ddtree.results.runs import prompts_digest
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.verifying import whole
-from pytest_ddtree.watching import Watch, running_limit, steps_disagree
 from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec
 from pytest_ddtree.workload.natural import natural_prompts
 from pytest_ddtree.workload.rounds import SamplingRule, decide
 from pytest_ddtree.workload.shape import infeasible, longest_output
+from pytest_ddtree.workload.watching import Watch, running_limit, steps_disagree
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run
@@ -207,9 +207,19 @@ class Speed:
             client_lag=settings.client_lag,
             deadline_s=settings.request_timeout,
             spent=run.ledger.add,
-            watch=Watch(run.async_client(server), server, settings),
+            watch=self._watch(server),
         )
         return run.await_(measuring, None)
+
+    def _watch(self, server: Server) -> Watch:
+        settings = self._settings
+        return Watch(
+            self._run.async_client(server),
+            log=server.log_path,
+            # What was switched off on purpose is no fallback, and the embedded server has no graphs.
+            graphs=settings.server != "reference" and server.info.get("disable_cuda_graph") is not True,
+            local_gpus=settings.server in ("sglang", "systemd") and settings.ssh is None,
+        )
 
     def _refuse_infeasible(self, server: Server, key: CellKey) -> None:
         least = self._run.maker(key.workload).minimum

@@ -29,6 +29,7 @@ from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.shape import infeasible, longest_output, request_count
 from pytest_ddtree.workload.texts import WORKLOADS, Workload, shipped
+from pytest_ddtree.workload.watching import Watch, running_limit
 
 MEASURED = 0
 NOT_MEASURED = 1
@@ -192,6 +193,7 @@ async def _measure(options: argparse.Namespace, workload: Workload, rule: Sampli
             output=longest_output(spec.output, spec.jitter),
             max_total_tokens=_integer(info.get("max_total_num_tokens")),
             max_request_tokens=_integer(info.get("context_length")),
+            max_running=running_limit(info),
         )
         if reason is not None:
             raise CellNotMeasured(f"infeasible: {reason}")
@@ -214,6 +216,7 @@ async def _measure(options: argparse.Namespace, workload: Workload, rule: Sampli
             kernel_stamps=lambda: client.transport.reader == "kernel",
             deadline_s=options.deadline,
             progress=lambda text: print(text, file=sys.stderr, flush=True),
+            watch=Watch(client),
         )
 
 

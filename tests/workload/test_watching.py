@@ -11,20 +11,19 @@ from pytest_ddtree.client.loop import LoopThread
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.measuring import measure_rounds
 from pytest_ddtree.model_files import REFERENCE_WEIGHTS
-from pytest_ddtree.options import make_settings
 from pytest_ddtree.results.model import Round
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
-from pytest_ddtree.watching import Watch
 from pytest_ddtree.workload.cell import CellInvalid, CellSpec
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
+from pytest_ddtree.workload.watching import Watch
 
 KEY = CellKey(context=60, concurrency=4)
 CONFIG = Config("tree", 8, 4)
 
 
-def measured(run_dir: Path, *arguments: str, kept: list[Round]) -> None:
+def measured(run_dir: Path, *arguments: str, kept: list[Round], output: int = 48) -> None:
     """Two rounds of four streams on a server of these arguments, through the path of the plugin."""
     settings = ServerSettings(
         kind="reference",
@@ -34,7 +33,7 @@ def measured(run_dir: Path, *arguments: str, kept: list[Round]) -> None:
         context_length=400,
         start_timeout_s=60.0,
     )
-    spec = CellSpec(context=60, concurrency=4, output=64, turnovers=1, stagger=False)
+    spec = CellSpec(context=60, concurrency=4, output=output, turnovers=1, stagger=False)
     with ServerPool(settings) as pool, LoopThread() as loop:
         server = pool.get(CONFIG)
 
@@ -50,7 +49,7 @@ def measured(run_dir: Path, *arguments: str, kept: list[Round]) -> None:
                     eos=frozenset(),
                     keep=kept.append,
                     client_lag=10.0,
-                    watch=Watch(client, server, make_settings({})),
+                    watch=Watch(client, log=server.log_path),
                 )
 
         loop.run(measure())
@@ -64,19 +63,19 @@ def test_a_healthy_server_has_valid_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "output", "words"),
     [
-        # Four requests of 60 + 64 tokens need 500 and are admitted one by one until they grow into each other.
-        (("--max-total-tokens", "400"), "retractions: the KV cache was full"),
-        (("--max-running-requests", "2"), "requests waited while batches were decoded"),
+        # Admission sets 64 tokens of each answer aside, so that four requests begin; their 60 + 160 tokens need 900.
+        (("--max-total-tokens", "600"), 160, "retractions: the KV cache was full"),
+        (("--max-running-requests", "2"), 48, "requests waited while batches were decoded"),
     ],
     ids=["memory pressure", "queue"],
 )
 def test_a_server_that_cannot_hold_the_load_has_none(
-    tmp_path: Path, arguments: tuple[str, ...], words: str
+    tmp_path: Path, arguments: tuple[str, ...], output: int, words: str
 ) -> None:
     kept: list[Round] = []
     with pytest.raises(CellInvalid, match=words) as caught:
-        measured(tmp_path, *arguments, kept=kept)
+        measured(tmp_path, *arguments, kept=kept, output=output)
     assert "b8-k4-wnone ctx60-c4: round 1 is invalid" in str(caught.value)
     assert kept == []

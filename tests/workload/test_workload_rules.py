@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_ddtree.client.prometheus import parse_metrics
-from pytest_ddtree.watching import running_limit
 from pytest_ddtree.workload.endings import EndingLimits, distinct_ratio, endings, loops, tokens_after_end
 from pytest_ddtree.workload.gpu import read_gpus, throttle_reasons, visible_indices
 from pytest_ddtree.workload.rounds import SamplingRule, decide, rate_interval
 from pytest_ddtree.workload.shape import infeasible, longest_output, output_lengths, request_count
 from pytest_ddtree.workload.validity import GpuState, invalid_reasons
+from pytest_ddtree.workload.watching import running_limit
 
 EOS = {2}
 

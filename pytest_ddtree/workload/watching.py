@@ -12,8 +12,6 @@ from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.errors import ControlError
 from pytest_ddtree.client.prometheus import Sample, total
 from pytest_ddtree.client.records import Record
-from pytest_ddtree.options import Settings
-from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.workload.gpu import read_gpus, visible_indices
 from pytest_ddtree.workload.validity import GpuState, invalid_reasons
 
@@ -43,12 +41,15 @@ class Watch:
     Metrics need a server that has them; the log and the GPUs one that runs on this host. What cannot be read says nothing.
     """
 
-    def __init__(self, client: AsyncClient, server: Server, settings: Settings) -> None:
+    def __init__(
+        self, client: AsyncClient, *, log: Path | None = None, graphs: bool = False, local_gpus: bool = False
+    ) -> None:
+        """`log` is the server's; `graphs`: decode batches without a CUDA graph are a fallback, not what was asked for or all that
+        there is; `local_gpus`: the server runs on the GPUs of this host."""
         self._client = client
-        self._log = server.log_path
-        # What was switched off on purpose is no fallback.
-        self._on_gpu = settings.server != "reference" and server.info.get("disable_cuda_graph") is not True
-        self._here = settings.server in ("sglang", "systemd") and settings.ssh is None
+        self._log = log
+        self._graphs = graphs
+        self._here = local_gpus
         self._before: _Before | None = None
         self.counted_steps: int | None = None
         """Verify steps of the last round by the server's own counter; None where it has none."""
@@ -69,7 +70,7 @@ class Watch:
             before=before.metrics,
             after=after,
             log=self._since(before.log_at),
-            on_gpu=self._on_gpu,
+            on_gpu=self._graphs,
             gpus_before=before.gpus,
             gpus_after=await self._gpus(),
         )
