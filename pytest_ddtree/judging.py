@@ -46,7 +46,9 @@ def verify_records(run: Run, config: Config, records: Sequence[Record]) -> Verdi
         judged = run.await_(teacher_force(scorer, prompts, by_tag, concurrency=width))
     else:
         client = run.async_client(run.get(config))
-        judged = run.await_(self_consistency(client, prompts, by_tag, concurrency=width))
+        judged = run.await_(
+            self_consistency(client, prompts, by_tag, concurrency=width, known=run.verifier.prefilled(config))
+        )
     verdict = judge(judged, floor, rule, config=config.id, level=level)
     if verdict.kind == "corrupt":
         run.results.verdicts.setdefault(config.id, []).append(verdict)

@@ -18,6 +18,7 @@ from pytest_ddtree.exactness.floor import NoiseFloor, assumed_floor
 from pytest_ddtree.exactness.judged import JudgedAnswer
 from pytest_ddtree.exactness.levels import (
     AnswerFailed,
+    Prefilled,
     Prompt,
     SelfLevelUnavailable,
     collect,
@@ -65,6 +66,7 @@ class Verifier:
         self._verdicts: dict[Config, Verdict | Infrastructure] = {}
         self._answers: dict[Config, list[tuple[tuple[Prompt, ...], dict[str, Record]]]] = {}
         self._beside: dict[Config, dict[str, Record]] = {}
+        self._prefilled: dict[Config, Prefilled] = {}
         self._known: dict[Config, dict[AnswerKey, Record]] = {}
 
     @property
@@ -120,6 +122,7 @@ class Verifier:
     def forget(self, config: Config) -> None:
         """Judge a config again when its verdict is wanted next: another process answers now."""
         self._verdicts.pop(config, None)
+        self._prefilled.pop(config, None)
 
     def _taken_over(self, config: Config) -> Verdict | None:
         """The verdict of a config that an interrupted run completed."""
@@ -160,7 +163,15 @@ class Verifier:
             run.check_serving(config)
         scorer = self.scorer()
         self.keep(config, evidence.prompts, evidence.records)
-        judging = judge_evidence(evidence, floor, rule, config=config.id, baseline=scorer, itself=client)
+        judging = judge_evidence(
+            evidence,
+            floor,
+            rule,
+            config=config.id,
+            baseline=scorer,
+            itself=client,
+            known=self.prefilled(config),
+        )
         try:
             verdict = run.await_(judging)
         except SelfLevelUnavailable as error:
@@ -201,6 +212,10 @@ class Verifier:
             judged += run.await_(scoring)
         verdict = judge(judged, baseline.floor, self.rule(baseline.float32), config=config.id, level="full")
         return self._note(config, verdict)
+
+    def prefilled(self, config: Config) -> Prefilled:
+        """What a config's own prefill said of prefixes, at level self."""
+        return self._prefilled.setdefault(config, {})
 
     def side_by_side(self, config: Config) -> dict[str, Record]:
         """The answers to all prompts, asked side by side when the config was verified, else now: tag -> record. Raises Infrastructure."""
@@ -333,7 +348,11 @@ class Verifier:
         self, config: Config, client: AsyncClient, asked: Sequence[Prompt], records: dict[str, Record]
     ) -> list[JudgedAnswer]:
         try:
-            return self._run.await_(self_consistency(client, asked, records, concurrency=self.concurrency))
+            return self._run.await_(
+                self_consistency(
+                    client, asked, records, concurrency=self.concurrency, known=self.prefilled(config)
+                )
+            )
         except SelfLevelUnavailable as error:
             raise NotVerified(f"{config.id}: {error}") from None
 

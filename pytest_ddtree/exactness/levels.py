@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +17,9 @@ from pytest_ddtree.exactness.prompts import AnswerFailed as AnswerFailed
 from pytest_ddtree.exactness.prompts import BaselineAnswers as BaselineAnswers
 from pytest_ddtree.exactness.prompts import Prompt as Prompt
 from pytest_ddtree.exactness.prompts import emitted_ids, prompts_by_tag
+
+Prefilled = dict[bytes, int]
+"""Digest of a prefix -> the token that prefill puts after it."""
 
 UNSEEN_GAP = 1e-9
 """Nats: the gap of a token that is known not to be the argmax while nothing else is known about it."""
@@ -119,6 +124,7 @@ async def self_consistency(
     *,
     top: int = 5,
     concurrency: int = 8,
+    known: Prefilled | None = None,
 ) -> list[JudgedAnswer]:
     """Level self: the answers of a server under its own prefill, on a flushed cache.
 
@@ -127,6 +133,7 @@ async def self_consistency(
     new token at temperature 0: that token comes from prefill, not from the tree. There only ids are known; a
     token that is not the prefill's gets the gap `UNSEEN_GAP`, so that such answers are judged by their share
     of non-argmax tokens alone. Judges mask, positions and compaction; not prefill nor weights.
+    What prefill said of a prefix is kept in `known` and not asked again: most answers of a healthy server repeat.
 
     Raises ControlError if the cache cannot be flushed, AnswerFailed for a prefix without an answer,
     SelfLevelUnavailable if the one new token did not come from prefill.
@@ -141,7 +148,10 @@ async def self_consistency(
         first = await teacher_force(client, judged_prompts[:1], records, top=top, concurrency=1)
     except RefusesLogprobs:
         return [
-            await _by_prefixes(client, prompt, records[prompt.tag], concurrency) for prompt in judged_prompts
+            await _by_prefixes(
+                client, prompt, records[prompt.tag], concurrency, {} if known is None else known
+            )
+            for prompt in judged_prompts
         ]
     return first + await teacher_force(client, judged_prompts[1:], records, top=top, concurrency=concurrency)
 
@@ -151,20 +161,31 @@ class SelfLevelUnavailable(Infrastructure):
     own tree."""
 
 
-async def _by_prefixes(client: AsyncClient, prompt: Prompt, record: Record, concurrency: int) -> JudgedAnswer:
+async def _by_prefixes(
+    client: AsyncClient, prompt: Prompt, record: Record, concurrency: int, known: Prefilled
+) -> JudgedAnswer:
     emitted = emitted_ids(record)
     ids = (*prompt.ids, *emitted)
-    await _next_token(client, prompt.tag, ids)
+    prefixes = [_digest(ids[: len(prompt.ids) + index]) for index in range(len(emitted))]
+    if not known.keys() >= set(prefixes):
+        await _next_token(client, prompt.tag, ids)
 
     async def score(index: int) -> TokenScore:
         position = len(prompt.ids) + index
-        best = await _next_token(client, prompt.tag, ids[:position])
+        prefix = prefixes[index]
+        if prefix not in known:
+            known[prefix] = await _next_token(client, prompt.tag, ids[:position])
+        best = known[prefix]
         token_id = emitted[index]
         logprob = 0.0 if best == token_id else -UNSEEN_GAP
         return TokenScore(position=position, token_id=token_id, logprob=logprob, top=((best, 0.0),))
 
     scores = await each(score, range(len(emitted)), concurrency)
     return JudgedAnswer(tag=prompt.tag, prompt_tokens=len(prompt.ids), scores=tuple(scores))
+
+
+def _digest(ids: tuple[int, ...]) -> bytes:
+    return hashlib.blake2b(array("q", ids).tobytes(), digest_size=16).digest()
 
 
 async def _next_token(client: AsyncClient, tag: str, ids: tuple[int, ...]) -> int:

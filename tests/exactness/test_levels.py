@@ -16,6 +16,7 @@ from pytest_ddtree.exactness.floor import assumed_floor
 from pytest_ddtree.exactness.levels import (
     AnswerFailed,
     BaselineAnswers,
+    Prefilled,
     Prompt,
     SelfLevelUnavailable,
     collect,
@@ -161,6 +162,24 @@ async def test_self_without_logprobs_sends_prompt_and_answer_first(prompts: list
     assert lengths[0] == prompt + answer
     assert sorted(lengths[1:]) == list(range(prompt, prompt + answer))
     assert all(body["sampling_params"]["max_new_tokens"] == 1 for body in server.seen)
+
+
+async def test_self_asks_of_each_prefix_once(prompts: list[Prompt]) -> None:
+    known: Prefilled = {}
+    with TableServer(speculative=True, spoil=second_best_at(5, only=prompts[1].ids)) as server:
+        async with AsyncClient(server.url) as client:
+            records = await collect(client, prompts[:2], output=8, concurrency=1)
+            first = await self_consistency(client, prompts[:2], records, known=known)
+            server.seen.clear()
+            again = await self_consistency(client, prompts[:2], records, known=known)
+            assert [body for body in server.seen if not body.get("return_logprob")] == []
+            longer = await collect(client, prompts[:1], output=9, concurrency=1)
+            server.seen.clear()
+            await self_consistency(client, prompts[:1], longer, known=known)
+    lengths = [len(body["input_ids"]) for body in server.seen if not body.get("return_logprob")]
+    assert lengths == [len(prompts[0].ids) + 9, len(prompts[0].ids) + 8]
+    assert first == again
+    assert [answer.off for answer in again] == [0, 1]
 
 
 async def test_self_refuses_a_server_whose_first_token_is_the_trees(prompts: list[Prompt]) -> None:

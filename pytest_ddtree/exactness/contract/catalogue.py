@@ -10,7 +10,7 @@ from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.exactness.contract import batches, cache, parameters, reporting, stops
 from pytest_ddtree.exactness.contract.evidence import Evidence, Gone, Subject
 from pytest_ddtree.exactness.floor import NoiseFloor
-from pytest_ddtree.exactness.levels import self_consistency, teacher_force
+from pytest_ddtree.exactness.levels import Prefilled, self_consistency, teacher_force
 from pytest_ddtree.exactness.prompts import BaselineAnswers
 from pytest_ddtree.exactness.rule import Rule, judge
 from pytest_ddtree.exactness.verdict import Verdict
@@ -91,12 +91,13 @@ async def judge_evidence(
     baseline: AsyncClient | None = None,
     itself: AsyncClient | None = None,
     answers: BaselineAnswers | None = None,
+    known: Prefilled | None = None,
     concurrency: int = 8,
 ) -> Verdict | None:
     """The verdict on the answers of some evidence; None where there is none to judge.
 
     At level full by a live `baseline`, else at level self by the server `itself`. Raises ValueError when
-    neither is given, else what the level raises.
+    neither is given, else what the level raises. `known` holds what prefill said at level self before.
     """
     if not evidence.answers:
         return None
@@ -107,5 +108,7 @@ async def judge_evidence(
         return judge(judged, floor, rule, config=config, level="full")
     if itself is None:
         raise ValueError("answers are judged by a live baseline or by the server itself; neither was given")
-    judged = await self_consistency(itself, evidence.prompts, evidence.records, concurrency=concurrency)
+    judged = await self_consistency(
+        itself, evidence.prompts, evidence.records, concurrency=concurrency, known=known
+    )
     return judge(judged, floor, rule, config=config, level="self")
