@@ -1,0 +1,196 @@
+"""Servers side by side on one GPU, and pytest runs against their addresses: what would otherwise cost a start each.
+
+    python benchmarks/gpu/side_by_side.py --plan plan.json --out OUT
+
+The plan is JSON:
+
+    {"servers": {"base": {"argv": ["python", "-m", "sglang.launch_server", ...], "env": {"PYTHONPATH": "..."}}, ...},
+     "runs": [{"name": "healthy", "server": "tree", "baseline": "base", "pytest": ["bench", "-m", "exactness", ...],
+               "timeout_s": 120, "after": ["other run"]}, ...]}
+
+`--host` and `--port` are added to each server's argv. A run begins once its servers are ready and the runs named in `after`
+have ended, so that no two of them disturb each other where that matters; one without `baseline` judges a server by itself.
+Nothing here asserts: `OUT/runs.json` says what came of each run, `OUT/<run>.out` what pytest printed, `OUT/<run>.xml` is its
+JUnit report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from launching import Started
+
+
+def verdicts(results: Path) -> list[dict[str, Any]]:
+    """The verdicts stored under a results folder, in the order in which they were made."""
+    found = []
+    for file in sorted(results.glob("*/results.jsonl")):
+        for line in file.read_text().splitlines():
+            with suppress(ValueError):
+                record = json.loads(line)
+                if record.get("kind") == "verdict" and "verdict" in record:
+                    found.append({"clause": record.get("clause"), **_short(record["verdict"])})
+    return found
+
+
+def _short(verdict: dict[str, Any]) -> dict[str, Any]:
+    keys = ("kind", "level", "off", "tokens", "largest_nats", "identical", "prompts", "criteria", "reasons")
+    return {key: verdict[key] for key in keys if key in verdict}
+
+
+def outcomes(junit: Path) -> dict[str, list[str]]:
+    """Test names of a JUnit report by outcome; empty where there is no report."""
+    found: dict[str, list[str]] = {"passed": [], "failed": [], "error": [], "skipped": []}
+    with suppress(OSError, ElementTree.ParseError):
+        for case in ElementTree.parse(junit).iter("testcase"):
+            kinds = {child.tag for child in case}
+            kind = next((word for word in ("error", "failed", "skipped") if word in kinds), "passed")
+            kind = "failed" if "failure" in kinds and "error" not in kinds else kind
+            found[kind].append(str(case.get("name")))
+    return found
+
+
+class Runs:
+    """The runs of a plan, each in a thread; what is known is on disk after each of them."""
+
+    def __init__(self, plan: dict[str, Any], out: Path, parallel: int, start_timeout_s: float) -> None:
+        self._out = out
+        self._plan = plan
+        self._start_timeout_s = start_timeout_s
+        self._slots = threading.Semaphore(parallel)
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._ended = {run["name"]: threading.Event() for run in plan["runs"]}
+        self._settled = {name: threading.Event() for name in plan["servers"]}
+        self.result: dict[str, Any] = {"ready_s": {}, "runs": {}}
+        self.servers = {
+            name: Started(
+                name=name, argv=server["argv"], log=out / f"{name}.server.log", env=server.get("env", {})
+            )
+            for name, server in plan["servers"].items()
+        }
+        self.children: list[subprocess.Popen[bytes]] = []
+
+    def all(self) -> None:
+        """Start the servers, carry out the runs."""
+        for server in self.servers.values():
+            server.start()
+        threads = [threading.Thread(target=self._watch, args=(name,), daemon=True) for name in self.servers]
+        threads += [
+            threading.Thread(target=self._run, args=(run,), daemon=True) for run in self._plan["runs"]
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def stop(self) -> None:
+        """End what is still there."""
+        for child in self.children:
+            if child.poll() is None:
+                child.send_signal(signal.SIGINT)
+        for server in self.servers.values():
+            if server.process is not None and server.process.poll() is None:
+                server.process.terminate()
+        for server in self.servers.values():
+            server.stop(5.0)
+
+    def _note(self, kind: str, key: str, value: Any) -> None:
+        with self._lock:
+            self.result[kind][key] = value
+            (self._out / "runs.json").write_text(json.dumps(self.result, indent=1))
+            print(
+                f"[{time.monotonic() - self._began:6.1f} s] {kind} {key}: {json.dumps(value)[:900]}",
+                flush=True,
+            )
+
+    def _watch(self, name: str) -> None:
+        server = self.servers[name]
+        until = time.monotonic() + self._start_timeout_s
+        state: bool | None = None
+        while state is None and time.monotonic() < until:
+            time.sleep(0.5)
+            state = server.poll()
+        self._note("ready_s", name, round(server.seconds, 1) if server.seconds else f"never ({state})")
+        self._settled[name].set()
+
+    def _run(self, run: dict[str, Any]) -> None:
+        name = run["name"]
+        try:
+            for other in run.get("after", ()):
+                self._ended[other].wait()
+            needed = [run["server"], *([run["baseline"]] if run.get("baseline") else [])]
+            for server in needed:
+                self._settled[server].wait()
+            missing = [server for server in needed if self.servers[server].seconds is None]
+            if missing:
+                self._note("runs", name, {"not run": f"not ready: {', '.join(missing)}"})
+                return
+            with self._slots:
+                self._note("runs", name, self._pytest(run))
+        finally:
+            self._ended[name].set()
+
+    def _pytest(self, run: dict[str, Any]) -> dict[str, Any]:
+        name = run["name"]
+        url = [f"--ddtree-url={self.servers[run['server']].url}"]
+        if run.get("baseline"):
+            url.append(f"--ddtree-baseline-url={self.servers[run['baseline']].url}")
+        junit = self._out / f"{name}.xml"
+        argv = [sys.executable, "-m", "pytest", *run["pytest"], *url]
+        results = self._out / "results" / name
+        argv += [f"--junitxml={junit}", f"--ddtree-results={results}"]
+        printed = self._out / f"{name}.out"
+        began = time.monotonic()
+        with printed.open("wb") as sink:
+            child = subprocess.Popen(argv, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            self.children.append(child)
+            try:
+                code: int | str = child.wait(run.get("timeout_s", 300))
+            except subprocess.TimeoutExpired:
+                child.send_signal(signal.SIGINT)
+                code = "stopped at its time limit"
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(15)
+        lines = printed.read_text(errors="replace").splitlines()
+        return {
+            "exit": code,
+            "seconds": round(time.monotonic() - began, 1),
+            "verdicts": verdicts(results),
+            "outcomes": outcomes(junit),
+            "last": lines[-1] if lines else "",
+        }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--parallel", type=int, default=4, help="runs at once")
+    parser.add_argument("--start-timeout", type=float, default=300.0)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    runs = Runs(json.loads(options.plan.read_text()), options.out, options.parallel, options.start_timeout)
+    try:
+        runs.all()
+    finally:
+        runs.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
