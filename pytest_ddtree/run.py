@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -160,6 +160,8 @@ class Run:
         self._concluded = False
         self._conditions: dict[str, EffectiveConfig] = {}
         self._idle = IdleWatch(api_key=settings.api_key, ours=settings.server != "url")
+        self._baseline_answered = False
+        self._baseline_measured = False
 
     @property
     def has_baseline(self) -> bool:
@@ -237,8 +239,13 @@ class Run:
         return self._live(config)
 
     def _live(self, config: Config) -> Server:
-        if config.speculative and self.plan.needs_baseline and self.has_baseline:
-            self._baseline_first()
+        if self.plan.needs_baseline and self.has_baseline:
+            if config.speculative:
+                self._baseline_first()
+            else:
+                # What goes wrong here is said where it is needed; the baseline's own tests may well do without.
+                with suppress(Infrastructure):
+                    self._matched_first()
         if not config.speculative:
             return self.get(config)
         self.pilot.admit(config)
@@ -284,23 +291,30 @@ class Run:
             return []
         return self.get(config).mismatches()
 
-    def _baseline_first(self) -> None:
-        fresh = not self.verifier.asked
+    def _matched_first(self) -> None:
+        """What is asked of the baseline with the speculative servers' flags, before its best flags cost that server its place."""
         if self.plan.judges or not self.coding.by_text:
             _ = self.verifier.baseline
-        if not fresh:
+        if self._baseline_answered:
             return
+        self._baseline_answered = True
         if self.plan.sampled and self.settings.records is None:
             self.get(BASELINE)
             self.sampled.prepare(BASELINE)
+        if self.plan.problems:
+            self.coding.record_baseline(self.plan.problems)
+
+    def _baseline_first(self) -> None:
+        self._matched_first()
+        if self._baseline_measured:
+            return
+        self._baseline_measured = True
         for key in sorted(self.plan.cells):
             try:
                 self.speed.measure(BASELINE, key)
             except (Infeasible, CellNotMeasured) as reason:
                 # The baseline's own test says it again, as an error; here it costs the speedup of this cell and nothing else.
                 self.progress(f"baseline: not measured: {reason}")
-        if self.plan.problems:
-            self.coding.record_baseline(self.plan.problems)
 
     def get(self, config: Config, reason: str | None = None, *, best: bool = False) -> Server:
         """The server of a config, ready; `reason` says why a start is needed that the order of configs does not explain.

@@ -70,11 +70,6 @@ class Verifier:
         self._known: dict[Config, dict[AnswerKey, Record]] = {}
 
     @property
-    def asked(self) -> bool:
-        """Whether the baseline was asked already, with whatever outcome."""
-        return self._baseline is not None
-
-    @property
     def baseline(self) -> Baseline:
         """Answers and noise floor of the non-speculative server; made on first use. Raises Infrastructure."""
         if self._baseline is None:

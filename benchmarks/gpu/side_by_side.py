@@ -82,8 +82,8 @@ class Runs:
         }
         self.children: list[subprocess.Popen[bytes]] = []
 
-    def all(self) -> None:
-        """Start the servers, carry out the runs."""
+    def all(self, time_limit_s: float) -> None:
+        """Start the servers, carry out the runs, leave when they or the time are at their end."""
         for server in self.servers.values():
             server.start()
         threads = [threading.Thread(target=self._watch, args=(name,), daemon=True) for name in self.servers]
@@ -93,7 +93,7 @@ class Runs:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(max(0.0, self._began + time_limit_s - time.monotonic()))
 
     def stop(self) -> None:
         """End what is still there."""
@@ -181,12 +181,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--parallel", type=int, default=4, help="runs at once")
     parser.add_argument("--start-timeout", type=float, default=300.0)
+    parser.add_argument(
+        "--time-limit", type=float, default=3600.0, help="seconds until everything is stopped"
+    )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     runs = Runs(json.loads(options.plan.read_text()), options.out, options.parallel, options.start_timeout)
     try:
-        runs.all()
+        runs.all(options.time_limit)
     finally:
         runs.stop()
     return 0
