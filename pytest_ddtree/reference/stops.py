@@ -32,11 +32,11 @@ class Finish:
 
 
 class StopChecker:
-    """Watches one answer; ids first, then the text for stop strings, then the length."""
+    """Watches one answer as SGLang does: the length first, then ids, which ``ignore_eos`` switches off, then the text."""
 
     def __init__(self, params: SamplingParams, eos_ids: Sequence[int], tokenizer: Tokenizer | None) -> None:
         self._params = params
-        self._stop_ids = frozenset(params.stop_token_ids)
+        self._stop_ids = frozenset() if params.ignore_eos else frozenset(params.stop_token_ids)
         self._eos_ids = frozenset() if params.ignore_eos else frozenset(eos_ids)
         self._count = 0
         self._strings = params.stop
@@ -56,6 +56,8 @@ class StopChecker:
     def push(self, token: int) -> Finish | None:
         """Take one emitted token; a Finish when the answer ends with it."""
         self._count += 1
+        if self._count >= self._params.max_new_tokens:
+            return Finish("length")
         early = self._count <= self._params.min_new_tokens
         if not early and (token in self._stop_ids or token in self._eos_ids):
             return Finish("stop", token)
@@ -66,8 +68,6 @@ class StopChecker:
                     if string in self._tail:
                         return Finish("stop", string)
             self._tail = self._tail[-self._tail_length :] if self._tail_length else ""
-        if self._count >= self._params.max_new_tokens:
-            return Finish("length")
         return None
 
 

@@ -125,12 +125,14 @@ def test_a_leaking_stop_string_is_a_problem(answer: Record, problem: str) -> Non
         (record((5, 6, 7), asked=9, finish={"type": "stop", "matched": 7}), None),
         (record((5, 6), asked=2), None),
         (record((5, 7, 6), asked=9), "1 tokens came after the stop id"),
-        (record((5, 6, 7)), "but its finish reason is length"),
+        (record((5, 6, 7)), None),  # the last token that was asked for
+        (record((5, 6, 7), asked=9), "but its finish reason is length"),
         (record((5, 6), asked=9, finish={"type": "stop", "matched": "x"}), "does not hold the stop id"),
+        (record((5, 2), asked=9, finish={"type": "stop", "matched": 2}), None),  # its natural end
     ],
 )
 def test_a_leaking_stop_id_is_a_problem(answer: Record, problem: str | None) -> None:
-    found = stop_id_problems(PROMPT, answer, 7, "w")
+    found = stop_id_problems(PROMPT, answer, 7, "w", eos=(2,))
     assert (found == []) if problem is None else problem in found[0]
 
 

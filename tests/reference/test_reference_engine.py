@@ -133,7 +133,9 @@ def test_stop_ids_and_eos_end_inside_a_run(trained, trained_plain):
     with harness(trained, tree(8)) as engine:
         for at in range(3, 12):
             stop = whole[at]
-            answer = engine.run(prompt, replace(GREEDY, max_new_tokens=40, stop_token_ids=(stop,)))[0]
+            answer = engine.run(
+                prompt, replace(GREEDY, ignore_eos=False, max_new_tokens=40, stop_token_ids=(stop,))
+            )[0]
             assert answer.tokens == whole[: whole.index(stop) + 1]
             assert answer.last.finish.matched == stop
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Sequence
 
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, ask_all, greedy, plain
@@ -76,41 +77,59 @@ async def ignore_eos(subject: Subject, *, count: int = 3) -> Evidence:
 
 
 async def stop_ids(subject: Subject, *, count: int = 6) -> Evidence:
-    """A stop id ends the answer with its first occurrence, wherever it lies in a verify step."""
+    """A stop id ends the answer with its first occurrence, wherever it lies in a verify step.
+
+    Asked without ignore_eos, which in SGLang switches stop ids off too; so only places before a natural end are tried.
+    """
     found = Gathering()
     prompts = list(subject.prompts[:count])
     chance = random.Random(subject.seed)
     tries: list[tuple[Prompt, int]] = []
     for prompt, record in zip(prompts, await plain(subject, prompts), strict=True):
         if found.check(record, "without stop ids"):
-            ids = record.output_ids
+            ids = before_end(subject, record.output_ids)
             # The first token too: prefill emits it, and nothing may follow.
-            places = sorted({0, *chance.sample(range(1, len(ids)), min(3, len(ids) - 1))})
+            later = range(1, len(ids))
+            places = sorted({0, *chance.sample(later, min(3, len(later)))} if ids else ())
             tries += [
                 (Prompt(f"{prompt.tag}, stop id {ids[at]} at {at}", prompt.ids), ids[at]) for at in places
             ]
-    sampling = {
-        prompt.tag: greedy(subject.output, ignore_eos=True, stop_token_ids=(stop,)) for prompt, stop in tries
-    }
+    sampling = {prompt.tag: greedy(subject.output, stop_token_ids=(stop,)) for prompt, stop in tries}
     records = await ask_all(subject, [prompt for prompt, _ in tries], sampling, concurrency=4)
     for (prompt, stop), record in zip(tries, records, strict=True):
         if found.add(prompt, record, "stop id"):
-            found.problems += stop_id_problems(prompt, record, stop, "stop id")
+            found.problems += stop_id_problems(prompt, record, stop, "stop id", eos=subject.eos)
     return found.evidence()
 
 
-def stop_id_problems(prompt: Prompt, stopped: Record, stop: int, what: str) -> list[str]:
-    """What is wrong with an answer that should have ended at the first `stop`."""
+def before_end(subject: Subject, ids: Sequence[int]) -> tuple[int, ...]:
+    """The tokens of an answer before its natural end, which `ignore_eos` made it run past."""
+    end = next((at for at, token_id in enumerate(ids) if token_id in subject.eos), len(ids))
+    return tuple(ids[:end])
+
+
+def stop_id_problems(
+    prompt: Prompt, stopped: Record, stop: int, what: str, *, eos: Collection[int] = ()
+) -> list[str]:
+    """What is wrong with an answer that should have ended at the first `stop`, or before it by itself.
+
+    Where the last token that was asked for is the stop id, SGLang calls the end one of length; that is as good.
+    """
     ids = emitted_ids(stopped)
     kind = (stopped.finish_reason or {}).get("type")
     where = f"{prompt.tag} ({what})"
     if stop in ids[:-1]:
         return [f"{where}: {len(ids) - 1 - ids.index(stop)} tokens came after the stop id"]
-    if stop in ids and kind != "stop":
+    if stop in ids and kind != "stop" and not (kind == "length" and at_limit(stopped)):
         return [f"{where}: the answer ends with the stop id, but its finish reason is {kind}"]
-    if stop not in ids and kind == "stop":
+    if stop not in ids and kind == "stop" and (not ids or ids[-1] not in eos):
         return [f"{where}: finish reason stop, but the answer does not hold the stop id"]
     return []
+
+
+def at_limit(record: Record) -> bool:
+    """Whether an answer has as many tokens as were asked for."""
+    return len(record.output_ids) >= record.request.sampling.max_new_tokens
 
 
 async def stop_strings(subject: Subject, *, count: int = 5, each_has: int = 2) -> Evidence:
@@ -158,6 +177,9 @@ def stop_string_problems(
     """What is wrong with an answer that should have ended before the first `stop`."""
     where = f"{prompt.tag} ({what})"
     reason = stopped.finish_reason or {}
+    if at_limit(stopped) and stop not in subject.decode(stopped.output_ids[:-1]):
+        # Only the last token that was asked for completes it: SGLang calls that an end of length and shows the text.
+        return []
     if stop in stopped.text:
         after = len(stopped.text) - stopped.text.index(stop) - len(stop)
         return [f"{where}: the text holds the stop string and {after} characters after it"]
