@@ -158,7 +158,7 @@ def test_stop_strings_end_where_the_text_says(trained, trained_plain):
 def test_minimum_length_bars_stops(trained, trained_plain):
     prompt = random_prompts(1, low=20, high=21, vocab=4000)
     first = trained_plain.tokens(prompt)[0][0]
-    params = replace(GREEDY, min_new_tokens=6, stop_token_ids=(first,))
+    params = replace(GREEDY, ignore_eos=False, min_new_tokens=6, stop_token_ids=(first,))
     for engine in (trained_plain,):
         tokens = engine.tokens(prompt, params)[0]
         assert first not in tokens[:6]

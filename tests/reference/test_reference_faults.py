@@ -108,7 +108,9 @@ def test_endings_are_missed_or_overrun(trained, prompts, truth):
         assert sum(len(engine.tokens(one, replace(LONG, max_new_tokens=n))[0]) > n for n in lengths) > 1
     with harness(trained, tree(16), plant(["stop_leaks"])) as engine:
         stops = [answer[at] for at in range(4, 24, 2)]
-        leaked = [engine.tokens(one, replace(LONG, stop_token_ids=(stop,)))[0] for stop in stops]
+        leaked = [
+            engine.tokens(one, replace(LONG, ignore_eos=False, stop_token_ids=(stop,)))[0] for stop in stops
+        ]
         assert sum(len(found) > answer.index(stop) + 1 for found, stop in zip(leaked, stops, strict=True)) > 2
     string = replace(LONG, stop=("e",))
     assert run(trained, "stop_string_missed", one, string)[0].last.finish.kind == "length"
