@@ -8,6 +8,9 @@ The plan is JSON:
      "runs": [{"name": "healthy", "server": "tree", "baseline": "base", "pytest": ["bench", "-m", "exactness", ...],
                "timeout_s": 120, "after": ["other run"]}, ...]}
 
+A run may also be any command: `"argv": ["python", "benchmarks/gpu/floors.py", "--server", "base={base}", ...]` with `"needs":
+["base"]`, where a server's name in braces becomes its address.
+
 `--host` and `--port` are added to each server's argv. A run begins once its servers are ready and the runs named in `after`
 have ended, so that no two of them disturb each other where that matters; one without `baseline` judges a server by itself.
 Nothing here asserts: `OUT/runs.json` says what came of each run, `OUT/<run>.out` what pytest printed, `OUT/<run>.xml` is its
@@ -130,7 +133,9 @@ class Runs:
         try:
             for other in run.get("after", ()):
                 self._ended[other].wait()
-            needed = [run["server"], *([run["baseline"]] if run.get("baseline") else [])]
+            needed = [name for name in (run.get("server"), run.get("baseline")) if name] + run.get(
+                "needs", []
+            )
             for server in needed:
                 self._settled[server].wait()
             missing = [server for server in needed if self.servers[server].seconds is None]
@@ -138,7 +143,7 @@ class Runs:
                 self._note("runs", name, {"not run": f"not ready: {', '.join(missing)}"})
                 return
             with self._slots:
-                self._note("runs", name, self._pytest(run))
+                self._note("runs", name, self._pytest(run) if "pytest" in run else self._command(run))
         finally:
             self._ended[name].set()
 
@@ -152,25 +157,36 @@ class Runs:
         results = self._out / "results" / name
         argv += [f"--junitxml={junit}", f"--ddtree-results={results}"]
         printed = self._out / f"{name}.out"
+        code, seconds = self._finish(argv, printed, run.get("timeout_s", 300))
+        lines = printed.read_text(errors="replace").splitlines()
+        return {
+            "exit": code,
+            "seconds": seconds,
+            "verdicts": verdicts(results),
+            "outcomes": outcomes(junit),
+            "last": lines[-1] if lines else "",
+        }
+
+    def _command(self, run: dict[str, Any]) -> dict[str, Any]:
+        urls = {name: server.url for name, server in self.servers.items()}
+        argv = [word.format_map(urls) for word in run["argv"]]
+        code, seconds = self._finish(argv, self._out / f"{run['name']}.out", run.get("timeout_s", 300))
+        return {"exit": code, "seconds": seconds}
+
+    def _finish(self, argv: list[str], printed: Path, timeout_s: float) -> tuple[int | str, float]:
+        """Run a command to its end or its time limit, output to `printed`: exit code and seconds."""
         began = time.monotonic()
         with printed.open("wb") as sink:
             child = subprocess.Popen(argv, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
             self.children.append(child)
             try:
-                code: int | str = child.wait(run.get("timeout_s", 300))
+                code: int | str = child.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 child.send_signal(signal.SIGINT)
                 code = "stopped at its time limit"
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(15)
-        lines = printed.read_text(errors="replace").splitlines()
-        return {
-            "exit": code,
-            "seconds": round(time.monotonic() - began, 1),
-            "verdicts": verdicts(results),
-            "outcomes": outcomes(junit),
-            "last": lines[-1] if lines else "",
-        }
+        return code, round(time.monotonic() - began, 1)
 
 
 def main() -> int:

@@ -1,0 +1,128 @@
+"""Our client and SGLang's own benchmark client on the same cell of the same server, in turns.
+
+    python benchmarks/gpu/client_compare.py --url http://127.0.0.1:30000 --model TARGET --out compare.json \\
+        [--cell 1024:8:256 ...] [--turns 2] [--requests 8]
+
+Both send prompts of the same length, ask for exactly as many tokens, keep the same number of requests in flight and empty the
+prefix cache first. `--requests` is how many each stream answers. The tables of both go to the JSON as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pytest_ddtree.workload.prompts import PromptMaker
+
+KEPT = (
+    *("duration", "completed", "total_output_tokens", "output_throughput", "concurrency", "accept_length"),
+    *(
+        "mean_ttft_ms",
+        "median_ttft_ms",
+        "p90_ttft_ms",
+        "mean_tpot_ms",
+        "median_tpot_ms",
+        "median_itl_ms",
+        "p99_itl_ms",
+    ),
+)
+"""What is kept of the other client's figures, under its names."""
+
+
+def theirs(
+    options: argparse.Namespace, cell: tuple[int, int, int], folder: Path, seed: int
+) -> dict[str, Any]:
+    """One run of `sglang.bench_serving` over prompts of exactly the cell's length."""
+    context, concurrency, output = cell
+    count = concurrency * options.requests
+    maker = PromptMaker(options.model, workload="code", seed=1000 + seed)
+    prompts = [
+        maker.decode(made.ids) for made in maker.make_many(context, count + concurrency, purpose="theirs")
+    ]
+    data, result = folder / f"{seed}.jsonl", folder / f"{seed}.out.jsonl"
+    lines = [{"conversations": [{"content": text}, {"content": "answer"}]} for text in prompts[:count]]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    argv = [sys.executable, "-m", "sglang.bench_serving", "--backend", "sglang", "--base-url", options.url]
+    argv += ["--dataset-name", "custom", "--dataset-path", str(data), "--num-prompts", str(count)]
+    argv += ["--max-concurrency", str(concurrency), "--sharegpt-output-len", str(output), "--seed", str(seed)]
+    argv += [
+        "--model",
+        str(options.model),
+        "--tokenizer",
+        str(options.model),
+        "--flush-cache",
+        "--disable-tqdm",
+    ]
+    argv += ["--warmup-requests", str(concurrency), "--output-file", str(result)]
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=180, check=False)
+    if not result.exists():
+        return {"failed": (done.stdout + done.stderr)[-1500:]}
+    found = json.loads(result.read_text().splitlines()[-1])
+    return {key: found[key] for key in KEPT if found.get(key) is not None}
+
+
+def ours(options: argparse.Namespace, cell: tuple[int, int, int], folder: Path, seed: int) -> dict[str, Any]:
+    """One run of `pytest-ddtree measure` on the same cell."""
+    context, concurrency, output = cell
+    result = folder / f"{seed}.ours.json"
+    argv = [
+        sys.executable,
+        "-c",
+        "import sys; from pytest_ddtree.cli import main; sys.exit(main())",
+        "measure",
+        options.url,
+    ]
+    argv += [
+        "--context",
+        str(context),
+        "--concurrency",
+        str(concurrency),
+        "--output",
+        str(output),
+        "--equal-lengths",
+    ]
+    argv += ["--turnovers", str(options.requests), "--max-rounds", "2", "--tokenizer", str(options.model)]
+    argv += ["--seed", str(seed), "--json", str(result)]
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=180, check=False)
+    if not result.exists():
+        return {"failed": (done.stdout + done.stderr)[-1500:]}
+    return {"printed": done.stdout[-3000:], **json.loads(result.read_text())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cell", action="append", default=[], metavar="CONTEXT:CONCURRENCY:OUTPUT")
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--requests", type=int, default=8)
+    options = parser.parse_args()
+    result: dict[str, Any] = {}
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for text in options.cell or ["1024:8:256"]:
+            context, concurrency, output = (int(part) for part in text.split(":"))
+            for turn in range(options.turns):
+                for name, run in (("ours", ours), ("sglang", theirs)):
+                    found = run(
+                        options, (context, concurrency, output), Path(folder), 10 * turn + concurrency
+                    )
+                    result.setdefault(text, {}).setdefault(name, []).append(found)
+                    options.out.write_text(json.dumps(result, indent=1))
+                    print(
+                        f"[{time.monotonic() - began:6.1f} s] {text} {name}: {json.dumps(found)[:700]}",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()
