@@ -281,7 +281,12 @@ class Verifier:
             record_top=recording.TOP,
             ignore_eos=True,
         )
-        answers, floor = run.await_(measuring)
+        try:
+            answers, floor = run.await_(measuring)
+        except Infrastructure:
+            # A dead server explains more than a broken connection does.
+            run.check_serving(BASELINE)
+            raise
         recording.save(run, prompts, answers, floor, float32=float32)
         return Baseline(answers, floor, float32)
 

@@ -56,8 +56,9 @@ def _ends(subject: Subject, found: Gathering, prompt: Prompt, record: Record, wh
     early = [token_id for token_id in ids[:-1] if token_id in subject.eos]
     stopped = (record.finish_reason or {}).get("type") == "stop"
     if early:
+        limit = ", in the step that reached the token limit" if at_limit(record) else ""
         found.problems.append(
-            f"{prompt.tag}: {len(ids)} tokens with the stop token {early[0]} among them: tokens after the stop leaked"
+            f"{prompt.tag}: {len(ids)} tokens with the stop token {early[0]} among them: tokens after the stop leaked{limit}"
         )
     if stopped or early or what == "again":
         found.add(prompt, record, what)
