@@ -48,6 +48,8 @@ RESPONSES: dict[str, Callable[[int], str]] = {
     "one line of quoted closers": lambda n: '"</think>" \'' * n,
     "closers": _cycle("</think>"),
     "openers": _cycle("<think>"),
+    "tool calls": _cycle("<tool_call>{}</tool_call>"),
+    "tool calls never closed": _cycle("say <tool_call> here"),
     "openers and closers": _cycle("<think>", "</think>"),
     "closers in open fences": _cycle("```python", "</think>"),
     "closers in closed fences": _cycle("```", "</think>", "```"),

@@ -23,6 +23,7 @@ from pytest_ddtree.options import Settings
 from pytest_ddtree.session import BUDGET, PLAN, RUN, run_of, settings_of
 
 RESCORE_FIXTURE = "ddtree_rescore"
+CODING_VERDICT_FIXTURE = "ddtree_coding_verdict"
 
 
 class Clock:
@@ -158,6 +159,10 @@ def starts_of(config: pytest.Config, items: Sequence[pytest.Item], *, slots: int
         )
     if any(RESCORE_FIXTURE in fixtures_of(item) for item in items) and slots < 2:
         starts.append(PlannedStart("baseline", "rescore: level full at the end, one server at a time"))
+    elif any(CODING_VERDICT_FIXTURE in fixtures_of(item) for item in items) and slots < 2:
+        starts.append(
+            PlannedStart("baseline", "rescore: where a coding answer differs from the baseline's", False)
+        )
     return tuple(starts)
 
 
@@ -188,7 +193,10 @@ def counts_of(
     solved = sum(problem_of(item) is not None for item in items)
     if solved:
         both = solved + (len(plan.problems) if plan.needs_baseline else 0)
-        counts.append(Count("answers to coding problems, the baseline's included", both, both))
+        both *= settings.coding_samples
+        # Flips are asked again on both sides, if any; at most every problem flips.
+        again = 2 * solved * settings.coding_reruns if settings.coding_temperature == 0 else 0
+        counts.append(Count("answers to coding problems, the baseline's included", both, both + again))
     return tuple(counts)
 
 

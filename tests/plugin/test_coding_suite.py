@@ -175,3 +175,39 @@ def test_servers_without_generate_are_asked_by_chat_of_themselves(tmp_path: Path
         "has no /generate (HTTP 404): coding answers are asked by chat and judged by text" in outcome.output
     )
     assert {said for name, said in outcome.tests.items() if name.startswith("test_problem")} == {"passed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("option", "value", "code"),
+    [
+        ("--ddtree-server-args", "--numerics bf16", 0),
+        ("--ddtree-spec-args", "--plant siblings_visible", 1),
+    ],
+    ids=["rounding noise", "wrong mask"],
+)
+def test_where_one_server_fits_the_baseline_comes_back_for_level_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str, code: int
+) -> None:
+    """The embedded server runs two at once; a GPU that holds one is what this setting stands for."""
+    (tmp_path / "one_at_a_time.py").write_text(
+        "from pytest_ddtree.servers.settings import ServerSettings\nServerSettings.servers_at_once = property(lambda self: 1)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    outcome = run(
+        *FEW,
+        "-p",
+        "one_at_a_time",
+        option,
+        value,
+        "--ddtree-problem-limit",
+        "6",
+        results=tmp_path / "results",
+    )
+    assert outcome.code == code, outcome.output
+    judged = outcome.tests[f"test_answers_at_level_full[{TREE}]"]
+    assert judged == ("passed" if code == 0 else "failure")
+    if code == 0:
+        assert "baseline (rescore)" in outcome.output
+    else:
+        assert "corrupt" in outcome.messages[f"test_answers_at_level_full[{TREE}]"]
