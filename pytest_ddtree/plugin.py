@@ -377,13 +377,15 @@ class JsonReport:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
-        run = reported_of(self._config)
-        if run is None:
+        if PLAN not in self._config.stash:
             return
         from pytest_ddtree.report import jsonreport
 
-        report = run.report()
-        jsonreport.enrich(json_report, report, secrets=_secrets(self._config), environment=os.environ)
+        secrets, run = _secrets(self._config), reported_of(self._config)
+        if run is None:
+            jsonreport.clean(json_report, secrets=secrets, environment=os.environ)
+        else:
+            jsonreport.enrich(json_report, run.report(), secrets=secrets, environment=os.environ)
 
 
 @pytest.hookimpl(tryfirst=True)

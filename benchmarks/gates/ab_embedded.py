@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_ddtree.client.client import AsyncClient
@@ -35,12 +35,27 @@ from pytest_ddtree.workload.rounds import SamplingRule
 CELLS = tuple(CellKey(context, width) for context in (60, 256) for width in (1, 2, 4))
 CONFIG = Config("tree", 8, 4)
 BUILDS = ("base", "patched")
+LAG = 0.1
+"""The client may be later than with a real server: it shares the machine with this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A slow-down of one build: by how much a pass takes longer, and in which cells (None: in all)."""
+
+    build: str
+    percent: int
+    cell: CellKey | None = None
+
+    def arguments(self, build: str) -> tuple[str, ...]:
+        """What the server of a build gets."""
+        return ("--plant", f"slower:{self.percent}") if build == self.build else ()
 
 
 class Session:
-    """Two pools, one a build, of which one server is up at a time."""
+    """Servers of two builds, of which one is up at a time. A slow-down of one cell needs servers of its own for that cell."""
 
-    def __init__(self, folder: Path, planted: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, folder: Path, planted: Planted | None) -> None:
         settings = make_settings({})
         facts = model_facts(settings)
         assert facts.target is not None
@@ -48,25 +63,33 @@ class Session:
         self.maker = PromptMaker(facts.target, workload="code", seed=0, thinking=True)
         self.loop = LoopThread()
         self.rounds: list[Round] = []
-        self.pools = {
-            build: ServerPool(
-                ServerSettings(
-                    kind="reference", run_dir=folder / build, server_args=planted[build], max_concurrency=8
-                )
-            )
-            for build in BUILDS
-        }
+        alone = [] if planted is None or planted.cell is None else [planted.cell]
+        self.pools: dict[str, list[tuple[ServerPool, Sequence[CellKey]]]] = {}
+        for build in BUILDS:
+            slow = () if planted is None else planted.arguments(build)
+            others = [key for key in CELLS if key not in alone]
+            parts = [(slow, alone), ((), others)] if alone else [(slow, others)]
+            self.pools[build] = [
+                (self._pool(folder / build / str(number), arguments), cells)
+                for number, (arguments, cells) in enumerate(parts)
+            ]
+
+    def _pool(self, folder: Path, arguments: tuple[str, ...]) -> ServerPool:
+        return ServerPool(
+            ServerSettings(kind="reference", run_dir=folder, server_args=arguments, max_concurrency=8)
+        )
 
     def stay(self, block: Block) -> None:
-        """One stay of a build on the machine: its rounds of every cell, on a server of its own."""
-        server = self.pools[block.build].get(CONFIG, "ab")
-        client = AsyncClient(server.url)
-        try:
-            for key in CELLS:
-                self.loop.run(self._cell(client, block, key))
-        finally:
-            self.loop.run(client.aclose())
-            self.pools[block.build].stop(CONFIG)
+        """One stay of a build on the machine: its rounds of every cell, on servers of its own."""
+        for pool, cells in self.pools[block.build]:
+            server = pool.get(CONFIG, "ab")
+            client = AsyncClient(server.url)
+            try:
+                for key in cells:
+                    self.loop.run(self._cell(client, block, key))
+            finally:
+                self.loop.run(client.aclose())
+                pool.stop(CONFIG)
 
     async def _cell(self, client: AsyncClient, block: Block, key: CellKey) -> None:
         spec = CellSpec(context=key.context, concurrency=key.concurrency, output=32, turnovers=1)
@@ -74,7 +97,15 @@ class Session:
         # A seed a pass: the same pass of the other build has the same prompts, and the next pass has others.
         indices = range(block.number * 500, block.number * 500 + 500)
         measured = await measure_rounds(
-            client, self.maker, key, spec, rule, config=CONFIG.id, eos=frozenset(), indices=indices
+            client,
+            self.maker,
+            key,
+            spec,
+            rule,
+            config=CONFIG.id,
+            eos=frozenset(),
+            indices=indices,
+            client_lag=LAG,
         )
         self.rounds += [
             replace(one, number=block.first_round + one.number, build=block.build, at=time.time())
@@ -87,8 +118,9 @@ class Session:
 
     def close(self) -> None:
         """Stop what is left."""
-        for pool in self.pools.values():
-            pool.close()
+        for parts in self.pools.values():
+            for pool, _ in parts:
+                pool.close()
         self.loop.close()
 
 
@@ -111,6 +143,32 @@ def decided(comparison: Comparison) -> bool:
     ) < 0.01 > -together.loss.at_least(0.05)
 
 
+def run_session(
+    planted: Planted | None,
+    *,
+    passes: int,
+    most: int,
+    rounds: int,
+    say: Callable[[str], None] = lambda text: None,
+) -> Comparison:
+    """One session: passes are added, two at a time and up to `most`, while the loss of all cells together is undecided."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(Path(folder), planted)
+        try:
+            done = 0
+            while True:
+                for block in blocks(BUILDS, passes=done + 2, rounds=rounds)[2 * done :]:
+                    began = time.monotonic()
+                    session.stay(block)
+                    say(f"pass {block.number + 1}, {block.build}: {time.monotonic() - began:.0f} s")
+                done += 2
+                comparison = compared(session, done, rounds)
+                if done >= most or (done >= passes and decided(comparison)):
+                    return comparison
+        finally:
+            session.close()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -123,26 +181,13 @@ def main() -> int:
     parser.add_argument("--most-passes", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
-    fault = ("--plant", f"slower:{options.slower}")
-    planted = {build: fault if build == options.planted else () for build in BUILDS}
-    with tempfile.TemporaryDirectory() as folder:
-        session = Session(Path(folder), planted)
-        try:
-            passes = 0
-            while passes < options.most_passes:
-                for block in blocks(BUILDS, passes=passes + 2, rounds=options.rounds)[2 * passes :]:
-                    began = time.monotonic()
-                    session.stay(block)
-                    print(
-                        f"pass {block.number + 1}, {block.build}: {time.monotonic() - began:.0f} s",
-                        flush=True,
-                    )
-                passes += 2
-                comparison = compared(session, passes, options.rounds)
-                if passes >= options.passes and decided(comparison):
-                    break
-        finally:
-            session.close()
+    comparison = run_session(
+        None if options.planted == "none" else Planted(options.planted, options.slower),
+        passes=options.passes,
+        most=options.most_passes,
+        rounds=options.rounds,
+        say=lambda text: print(text, flush=True),
+    )
     print("\n".join(lines(comparison)))
     found = {"worse": "patched", "better": "base", "no change seen": "none"}[comparison.changes[0].outcome]
     print(f"planted in {options.planted}, found in {found}")

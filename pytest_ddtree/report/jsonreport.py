@@ -55,6 +55,11 @@ def enrich(
     captured output too. User properties, which that plugin gives as a list of one-key objects, become one object a test.
     """
     json_report["ddtree"] = session_json(report)
+    clean(json_report, secrets=secrets, environment=environment)
+
+
+def clean(json_report: dict[str, Any], *, secrets: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Change pytest-json-report's report in place, as `enrich` does, but add nothing: for sessions that have no run."""
     known = json_report.get("environment")
     json_report["environment"] = {
         **(_versions(known) if isinstance(known, Mapping) else {}),
@@ -66,9 +71,9 @@ def enrich(
             test["user_properties"] = {
                 name: value for one in properties if isinstance(one, Mapping) for name, value in one.items()
             }
-    clean = scrub(json_report, secrets)
+    without = scrub(json_report, secrets)
     json_report.clear()
-    json_report.update(clean)
+    json_report.update(without)
 
 
 def cell_metadata(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

@@ -110,9 +110,9 @@ class Runner:
         }
         self.summary = folder / "summary.md"
 
-    def start(self, name: str, **changes: str) -> subprocess.Popen[str]:
+    def start(self, name: str, text: str | None = None, **changes: str) -> subprocess.Popen[str]:
         script = self.workspace.parent / "step.sh"
-        script.write_text(step(name)["run"])
+        script.write_text(step(name)["run"] if text is None else text)
         exported = dict(line.split("=", 1) for line in self._exported.read_text().splitlines() if "=" in line)
         return subprocess.Popen(
             [*SHELL, str(script)],
@@ -185,6 +185,42 @@ def test_the_gate_fails_on_what_is_missing_and_passes_once_it_is_recorded(tmp_pa
     assert "ddtree.tok_s" in (runner.reports / "junit.xml").read_text()
     code, output = runner.run("Leave nothing behind")
     assert (code, output.strip()) == (0, "nothing of ours is left behind")
+
+
+def cancel(process: subprocess.Popen[str]) -> None:
+    """What GitHub's runner does with the step of a job that is cancelled: SIGINT, after 7.5 s SIGTERM, after 2.5 s more SIGKILL."""
+    for number, patience in ((signal.SIGINT, 7.5), (signal.SIGTERM, 2.5)):
+        process.send_signal(number)
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+    process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Gate", "Base and head in turn"])
+def test_a_job_cancelled_as_github_does_it_leaves_nothing(tmp_path: Path, name: str) -> None:
+    runner = Runner(tmp_path)
+    runner.prepare()
+    # The embedded server has no two checkouts; two arguments stand for them.
+    script = (
+        step(name)["run"].replace('base="$PWD/base"', "base=args:").replace('head="$PWD/head"', "head=args:")
+    )
+    process = runner.start(name, script)
+    deadline = time.monotonic() + 120
+    while not servers(runner):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    cancel(process)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0, output
+    code, said = runner.run("Leave nothing behind")
+    assert code == 0, said
+    assert servers(runner) == []
+    shutil.rmtree(runner.workspace)
 
 
 @pytest.mark.slow
