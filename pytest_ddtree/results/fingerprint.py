@@ -98,6 +98,8 @@ class ReadServer(Protocol):
     def argv(self) -> tuple[str, ...]: ...
     @property
     def effective(self) -> Any: ...
+    @property
+    def dialect_name(self) -> str: ...
 
 
 def gpu_values() -> dict[str, Scalar]:
@@ -177,6 +179,7 @@ def server_fingerprint(server: ReadServer) -> Fingerprint:
     values: dict[str, Scalar] = {
         "version": _plain(info.get("version")),
         "args": " ".join(stable_arguments(server.argv)),
+        "dialect": server.dialect_name,
     }
     for name in _OF_THE_ENGINE:
         if info.get(name) is not None:

@@ -97,6 +97,11 @@ class Server:
         return self.current.warnings
 
     @property
+    def dialect_name(self) -> str:
+        """How the build behind the handle spells its flags."""
+        return self.current.dialect.name
+
+    @property
     def info(self) -> Mapping[str, Any]:
         """`/server_info` as it was when the server became ready."""
         return self.current.info

@@ -100,6 +100,7 @@ def test_ports_and_launch_names_are_no_difference_and_keys_never_stay() -> None:
 
 class FakeServer:
     info: ClassVar = {"version": "0.5.20", "dtype": "bfloat16", "tp_size": 8}
+    dialect_name = "reference"
     argv = ("serve", "--port", "1", "--speculative-num-draft-tokens", "9")
 
     class effective:
@@ -113,6 +114,7 @@ class FakeServer:
 
 def test_a_server_is_known_by_what_it_says_not_by_what_was_asked() -> None:
     values = server_fingerprint(FakeServer()).values
+    assert values["dialect"] == "reference"
     assert values["effective.window"] is None
     assert values["effective.budget"] == 8
     assert values["args"] == "serve --speculative-num-draft-tokens 9"
