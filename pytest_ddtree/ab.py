@@ -26,6 +26,7 @@ from pytest_ddtree.results.runs import FILE, SESSION
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.run import Run
+from pytest_ddtree.servers.source import state
 from pytest_ddtree.worktrees import NoWorktree, Worktrees
 
 Keep = Callable[..., None]
@@ -302,6 +303,11 @@ class Ab:
     def _worktree(self, spec: BuildSpec) -> Path:
         """A checkout of a revision beside the results; gone when the session is, however it ends."""
         assert self._settings.sglang_src is not None
+        if spec.where == "HEAD" and state(self._settings.sglang_src).dirty:
+            self._progress(
+                f"build {spec.name}: git:HEAD has none of the uncommitted changes in {self._settings.sglang_src}; "
+                f"{spec.name}={self._settings.sglang_src} would"
+            )
         try:
             if self._worktrees is None:
                 self._worktrees = Worktrees(self._settings.sglang_src, self.folder / "worktrees")

@@ -62,7 +62,7 @@ class Gating:
         """A cell with at least so many rounds, and the baseline's, which gets as many where its server is up."""
         run = self._run
         figures = run.speed.measure(config, key, at_least=rounds)
-        if config.speculative and run.is_up(BASELINE):
+        if config.speculative and (BASELINE.id, key) in run.results.cells and run.is_up(BASELINE):
             run.speed.measure(BASELINE, key, at_least=rounds)
         return figures, run.results.cells.get((BASELINE.id, key))
 

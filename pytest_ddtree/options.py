@@ -927,6 +927,10 @@ def _check_together(settings: Settings) -> None:
         refuse(
             "--ddtree-axis needs servers that are started here: the arguments of a running one cannot be changed"
         )
+    if settings.resume is not None and settings.build:
+        refuse(
+            "--ddtree-resume goes on with one build's run; a comparison of builds (--ddtree-build) starts anew"
+        )
     if settings.records_from_build and settings.records is None:
         refuse("--ddtree-records-from-build needs --ddtree-records DIR, where the records of that build are")
     if settings.records_from_build and settings.build:

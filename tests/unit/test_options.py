@@ -125,6 +125,7 @@ def test_a_wrong_value_names_source_option_value_and_what_is_allowed(
         ({"server": "systemd"}, "--ddtree-unit"),
         ({"unit": "sglang", "url": "http://a"}, "contradicts"),
         ({"rounds": "2", "min_rounds": "5"}, "more than"),
+        ({"resume": "last", "build": "a=args:\nb=args:"}, "starts anew"),
         ({"ssh": "host"}, "--ddtree-unit"),
         ({"server": "sglang"}, "--ddtree-model"),
         ({"server": "sglang", "model": "/m"}, "--ddtree-draft-model"),
