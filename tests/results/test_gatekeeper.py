@@ -12,7 +12,7 @@ from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.expected import Expected, Sample
 from pytest_ddtree.results.expected import Key as EntryKey
 from pytest_ddtree.results.fingerprint import Fingerprint
-from pytest_ddtree.results.gatekeeper import Gatekeeper, GatePolicy, headline_tests, setting_of
+from pytest_ddtree.results.gatekeeper import RECORDED, Gatekeeper, GatePolicy, headline_tests, setting_of
 from pytest_ddtree.results.gates import Design
 from pytest_ddtree.results.metrics import METRICS
 from pytest_ddtree.results.model import CellFigures
@@ -232,3 +232,36 @@ def test_an_undecided_speedup_is_measured_on_where_the_baseline_is_too() -> None
     asked.clear()
     assert keeper(None, thresholds=thresholds).check(cell, base, without).warnings
     assert asked == [8], "the baseline's rounds end it"
+
+
+def test_headlines_are_recorded_with_rounds_enough_to_be_compared(tmp_path: Path) -> None:
+    expected = Expected(tmp_path / "e")
+    asked: list[int] = []
+
+    def more(rounds: int) -> tuple[CellFigures, None]:
+        asked.append(rounds)
+        return a_cell(rates(60.0, rounds, noise=0.05, seed=5)), None
+
+    keeper(expected, update="new").check(
+        a_cell(rates(200.0, 4)), None, lambda n: (a_cell(rates(200.0, n)), None)
+    )
+    last = expected.last(next(iter(expected.entries)))
+    assert last is not None
+    assert len(last.values["tok_s"]) == RECORDED
+    # A loss of 70 % under noise is found, after as many rounds as that takes.
+    outcome = keeper(expected).check(more(4)[0], None, more)
+    assert any("tok_s regressed" in text for text in outcome.failures)
+    assert max(asked) <= RECORDED
+
+
+def test_rounds_without_a_partner_are_not_measured(tmp_path: Path) -> None:
+    expected = Expected(tmp_path / "e")
+    keeper(expected, update="all").check(a_cell(rates(200.0, 8, noise=0.25)), None)
+    asked: list[int] = []
+
+    def more(rounds: int) -> tuple[CellFigures, None]:
+        asked.append(rounds)
+        return a_cell(rates(186.0, rounds, noise=0.25, seed=5)), None
+
+    assert keeper(expected).check(more(4)[0], None, more).warnings
+    assert asked == [4, 8]
