@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import TypeVar
@@ -20,17 +18,18 @@ from pytest_ddtree.servers.argv import CommandLine, address, command_lines, envi
 from pytest_ddtree.servers.backend import Order
 from pytest_ddtree.servers.errors import (
     ConfigNotSupported,
-    FakedServer,
     PoolClosed,
     PortInUse,
     ServerError,
     StopFailed,
 )
+from pytest_ddtree.servers.fakes import refuse_fakes
 from pytest_ddtree.servers.gpu import Gpus
 from pytest_ddtree.servers.handle import Running
 from pytest_ddtree.servers.http import Http, Unreachable
 from pytest_ddtree.servers.lock import HostLocks
 from pytest_ddtree.servers.probe import Probed, probe
+from pytest_ddtree.servers.processes import Nodes, in_url, launch_one, until
 from pytest_ddtree.servers.readiness import Expectation, Ready, wait_ready
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.servers.supervise import Supervisor
@@ -132,19 +131,19 @@ class LocalBackend:
         try:
             lines = self._commands(order.config, order.variant, hold.port, served_name)
             for line in lines:
-                _refuse_fakes(order, faked.before_start(line.argv, {**os.environ, **line.env}))
+                refuse_fakes(order.title, faked.before_start(line.argv, {**os.environ, **line.env}))
             supervisor = self._supervise()
             launches = tuple(
                 order.launch if rank == 0 else f"{order.launch}-node{rank}" for rank in range(len(lines))
             )
-            url = f"http://{_in_url(host)}:{hold.port}"
+            url = f"http://{in_url(host)}:{hold.port}"
             try:
                 pids = [
-                    _launch(supervisor, order, launch, line)
+                    launch_one(supervisor, order, launch, line)
                     for launch, line in zip(launches, lines, strict=True)
                 ]
-                ready = self._wait(order, _Nodes(supervisor, launches), url, served_name, hold.release)
-                _refuse_fakes(order, faked.after_start(ready.info))
+                ready = self._wait(order, Nodes(supervisor, launches), url, served_name, hold.release)
+                refuse_fakes(order.title, faked.after_start(ready.info))
             except BaseException:
                 # Also for KeyboardInterrupt: whoever asked for this server never gets a handle to stop it with.
                 for launch in launches:
@@ -162,7 +161,7 @@ class LocalBackend:
             effective=ready.effective,
             info=ready.info,
             dialect=self.dialect,
-            exit_code=_Nodes(supervisor, launches).exit_code,
+            exit_code=Nodes(supervisor, launches).exit_code,
             log_path=order.log_path,
             pid=pids[0],
             served_name=served_name,
@@ -194,7 +193,7 @@ class LocalBackend:
             )
         port = int(running.url.rpartition(":")[2])
         host = running.url.removeprefix("http://").rpartition(":")[0].strip("[]")
-        if not _until(lambda: ports.free(host, port), _PORT_S):
+        if not until(lambda: ports.free(host, port), _PORT_S):
             raise StopFailed(
                 f"{running.launch} is stopped, but port {port} is still taken",
                 why=f"it is held by {ports.holder(port) or 'a process that is not visible'}",
@@ -251,7 +250,7 @@ class LocalBackend:
 
     def _await_gpu(self, running: Running, pids: set[int]) -> None:
         gpus = self._gpus
-        if gpus is None or _until(lambda: not gpus.holders() & pids, _GPU_S):
+        if gpus is None or until(lambda: not gpus.holders() & pids, _GPU_S):
             return
         held = sorted(gpus.holders() & pids)
         raise StopFailed(
@@ -286,7 +285,7 @@ class LocalBackend:
     def _wait(
         self,
         order: Order,
-        nodes: _Nodes,
+        nodes: Nodes,
         url: str,
         served_name: str,
         on_listening: Callable[[], None],
@@ -307,64 +306,3 @@ class LocalBackend:
             progress=order.progress,
             on_listening=on_listening,
         )
-
-
-def _refuse_fakes(order: Order, signs: list[str]) -> None:
-    if signs:
-        raise FakedServer(
-            f"{order.title} is not judged: what it answers would not be its own",
-            why="; ".join(signs),
-            hint="unset the variable or drop the argument",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    """The processes of one server; when one of them ends, the server has ended."""
-
-    supervisor: Supervisor
-    launches: tuple[str, ...]
-
-    def exit_code(self) -> int | None:
-        return next(
-            (code for launch in self.launches if (code := self.supervisor.exit_code(launch)) is not None),
-            None,
-        )
-
-    def wait_exit(self, seconds: float) -> int | None:
-        code = self.supervisor.wait_exit(self.launches[0], seconds)
-        return code if code is not None else self.exit_code()
-
-
-def _launch(supervisor: Supervisor, order: Order, launch: str, line: CommandLine) -> int:
-    log = order.log_path if launch == order.launch else order.log_path.with_name(f"{launch}.log")
-    _head(log, line)
-    environment = {**os.environ, **line.env}
-    return supervisor.start(
-        launch, line.argv, env=environment, cwd=line.cwd, log=log, stop_commands=line.stop_commands
-    )
-
-
-def _head(log: Path, line: CommandLine) -> None:
-    """The log begins with what was run, so that it stands for itself."""
-    import shlex
-
-    log.parent.mkdir(parents=True, exist_ok=True)
-    environment = " ".join(
-        f"{key}={shlex.quote(value)}" for key, value in secrets.variables(line.env).items()
-    )
-    log.write_text(f"$ {environment} {shlex.join(secrets.arguments(line.argv))}\n")
-
-
-def _in_url(host: str) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"[{host}]" if ":" in host else host
-
-
-def _until(true: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

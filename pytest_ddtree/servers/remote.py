@@ -11,7 +11,8 @@ from pytest_ddtree.dialects.effective import EffectiveConfig, compare
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import chosen
 from pytest_ddtree.servers.backend import Order
-from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer
+from pytest_ddtree.servers.errors import ConfigNotSupported
+from pytest_ddtree.servers.fakes import refuse_fakes
 from pytest_ddtree.servers.handle import Running
 from pytest_ddtree.servers.readiness import Expectation, wait_ready
 from pytest_ddtree.servers.settings import ServerSettings
@@ -64,8 +65,7 @@ class UrlBackend:
             closing=order.closing,
             progress=order.progress,
         )
-        if signs := faked.after_start(ready.info):
-            raise FakedServer(f"the server at {url} is not judged", why="; ".join(signs))
+        refuse_fakes(f"the server at {url}", faked.after_start(ready.info))
         request = LaunchRequest(
             model=settings.model or "",
             block_size=settings.block_size or _block_size(order.config, ready.effective.block_size),

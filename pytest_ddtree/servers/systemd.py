@@ -10,7 +10,6 @@ import contextlib
 import os
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,18 +23,17 @@ from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import chosen, logs, ports, secrets, unitfile
 from pytest_ddtree.servers.argv import launch_request
 from pytest_ddtree.servers.backend import Order
-from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer, ServerError, StartFailed, StopFailed
+from pytest_ddtree.servers.errors import ConfigNotSupported, ServerError, StartFailed, StopFailed
+from pytest_ddtree.servers.fakes import refuse_fakes
 from pytest_ddtree.servers.handle import Running
 from pytest_ddtree.servers.host import Host
+from pytest_ddtree.servers.lease import DROP_IN, LEASE_S, Lease
 from pytest_ddtree.servers.readiness import Expectation, Ready, wait_ready
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.servers.supervise import Supervisor
 
-LEASE_S = 180.0
-"""After this long without renewal the unit's host restores the unit by itself."""
 DEFAULT_PORT = 30000
 """Where SGLang listens when its command line does not say."""
-_DROP_IN = "90-pytest-ddtree.conf"
 _POLL_S = 1.0
 
 
@@ -61,14 +59,10 @@ class SystemdBackend:
         self._unit = settings.unit if "." in settings.unit else f"{settings.unit}.service"
         self._folder = f"{unit_root}/{self._unit}.d"
         self._token = token_hex(4)
-        self._lease_s = lease_s
-        self._lease_no = 0
-        self._renewer: threading.Thread | None = None
-        self._ended = threading.Event()
+        self._lease = Lease(self._host, self._unit, self._folder, self._token, lease_s)
         self._supervisor: Supervisor | None = None
         self._original = ""
         self._command: unitfile.Command | None = None
-        self._was_active = False
         self._dialect: Dialect | None = None
         self._build = Build()
         self._state: tuple[float, int | None] = (0.0, None)
@@ -88,14 +82,11 @@ class SystemdBackend:
         args = [*launch.args, "--served-model-name", served_name, *self._user(order.config)]
         env = {**launch.env, **self._settings.env}
         command = self._trimmed()
-        if signs := faked.before_start((*command.plain, *args), env):
-            raise FakedServer(
-                f"{order.title} is not judged", why="; ".join(signs), hint="drop the argument or variable"
-            )
+        refuse_fakes(order.title, faked.before_start((*command.plain, *args), env))
         order.log_path.parent.mkdir(parents=True, exist_ok=True)
         order.log_path.write_text(f"$ {shlex.join(secrets.arguments([*command.plain, *args]))}\n")
         began = time.time()
-        self._lease()
+        self._lease.hold()
         self._write(unitfile.drop_in(command, args, env))
         self._systemctl(
             f"daemon-reload && systemctl restart {shlex.quote(self._unit)}",
@@ -113,8 +104,7 @@ class SystemdBackend:
                 self._systemctl(f"stop {shlex.quote(self._unit)}", "stop")
                 supervisor.stop(f"{order.launch}-tunnel", 1.0)
             raise
-        if signs := faked.after_start(ready.info):
-            raise FakedServer(f"{order.title} is not judged", why="; ".join(signs))
+        refuse_fakes(order.title, faked.after_start(ready.info))
         request = launch_request(self._settings, self._build, order.variant)
         return Running(
             launch=order.launch,
@@ -159,20 +149,20 @@ class SystemdBackend:
     def close(self) -> list[str]:
         if self._supervisor is None:
             return []
-        self._ended.set()
-        if self._renewer is not None:
-            self._renewer.join(30.0)
+        self._lease.end()
         left: list[str] = []
         try:
-            done = self._host.run(self._restore_script(), timeout_s=120.0)
+            done = self._host.run(self._lease.restore_script(), timeout_s=120.0)
             if not done.ok:
                 left.append(f"unit {self._unit} on {self._host.title}: {done.err.strip()[:300]}")
             elif (now := self._host.run(f"systemctl cat {shlex.quote(self._unit)}").out) != self._original:
                 left.append(
-                    f"unit {self._unit} on {self._host.title} is not as it was: {_first_difference(self._original, now)}"
+                    f"unit {self._unit} on {self._host.title} is not as it was: {unitfile.first_difference(self._original, now)}"
                 )
         except ServerError as error:
-            left.append(f"unit {self._unit}: {error} (its lease restores it within {self._lease_s:g} s)")
+            left.append(
+                f"unit {self._unit}: {error} (its lease restores it within {self._lease.seconds:g} s)"
+            )
         left += [f"process {pid} ({command})" for pid, command in self._supervisor.close()]
         self._supervisor = None
         return left
@@ -189,9 +179,9 @@ class SystemdBackend:
                 why=done.err.strip()[:400] or None,
                 hint="check --ddtree-unit and --ddtree-ssh",
             )
-        if _DROP_IN in done.out:
+        if DROP_IN in done.out:
             raise ServerError(
-                f"unit {self._unit} still has a drop-in of an earlier run: {self._folder}/{_DROP_IN}",
+                f"unit {self._unit} still has a drop-in of an earlier run: {self._folder}/{DROP_IN}",
                 hint="another run uses the unit now, or its lease has not ended yet: wait some minutes, or remove the file and run "
                 "`systemctl daemon-reload`",
             )
@@ -202,7 +192,7 @@ class SystemdBackend:
                 f"unit {self._unit} has no ExecStart= line in [Service]",
                 hint="it must be a service that starts SGLang",
             )
-        self._was_active = self._host.run(f"systemctl is-active {unit}").out.strip() in {
+        self._lease.was_active = self._host.run(f"systemctl is-active {unit}").out.strip() in {
             "active",
             "activating",
             "reloading",
@@ -216,7 +206,7 @@ class SystemdBackend:
             env=dict(os.environ),
             cwd=Path.cwd(),
             log=self._settings.run_dir / "logs" / "unit-guard.log",
-            stop_commands=[self._host.argv(self._restore_script())],
+            stop_commands=[self._host.argv(self._lease.restore_script())],
         )
         return self._supervisor
 
@@ -281,7 +271,7 @@ class SystemdBackend:
 
     def _write(self, text: str) -> None:
         folder = shlex.quote(self._folder)
-        done = self._host.run(f"mkdir -p {folder} && cat > {folder}/{_DROP_IN}", stdin=text)
+        done = self._host.run(f"mkdir -p {folder} && cat > {folder}/{DROP_IN}", stdin=text)
         if not done.ok:
             raise StartFailed(
                 f"the drop-in of unit {self._unit} cannot be written on {self._host.title}",
@@ -296,41 +286,6 @@ class SystemdBackend:
             raise kind(
                 f"systemctl {what} of {self._unit} failed on {self._host.title}", why=done.err.strip()[:400]
             )
-
-    def _restore_script(self) -> str:
-        """Idempotent: does nothing where the drop-in is gone already."""
-        unit, folder = shlex.quote(self._unit), shlex.quote(self._folder)
-        state = f"systemctl restart --no-block {unit}" if self._was_active else f"systemctl stop {unit}"
-        timers = f"systemctl stop 'ddtree-lease-{self._token}-*.timer' 2>/dev/null"
-        return (
-            f"if [ -e {folder}/{_DROP_IN} ]; then rm -f {folder}/{_DROP_IN}; rmdir {folder} 2>/dev/null; systemctl daemon-reload; "
-            f"{state}; fi; {timers}; true"
-        )
-
-    def _lease(self) -> None:
-        """Set or renew the lease on the unit's host; the new one stands before the old one goes."""
-        self._lease_no += 1
-        name = f"ddtree-lease-{self._token}"
-        script = (
-            f"systemd-run --quiet --collect --on-active={self._lease_s:g} --unit={name}-{self._lease_no} /bin/sh -c "
-            f"{shlex.quote(self._restore_script())} && (systemctl stop {name}-{self._lease_no - 1}.timer 2>/dev/null; true)"
-        )
-        done = self._host.run(script)
-        if not done.ok:
-            raise StartFailed(
-                f"the lease that would restore unit {self._unit} after a lost link cannot be set on {self._host.title}",
-                why=done.err.strip()[:400],
-                hint="systemd-run must be allowed for this account",
-            )
-        if self._renewer is None:
-            self._renewer = threading.Thread(target=self._renew, name="ddtree-lease", daemon=True)
-            self._renewer.start()
-
-    def _renew(self) -> None:
-        while not self._ended.wait(self._lease_s / 4):
-            # A lost link is what the lease is for; the next turn tries again.
-            with contextlib.suppress(ServerError):
-                self._lease()
 
     def _reach(self, supervisor: Supervisor, launch: str, port: int) -> str:
         if not self._host.ssh:
@@ -382,11 +337,7 @@ class SystemdBackend:
             )
         except ServerError:
             return None
-        fields = dict(line.split("=", 1) for line in done.out.splitlines() if "=" in line)
-        if fields.get("ActiveState") in {"failed", "inactive"}:
-            status = int(fields.get("ExecMainStatus") or 0)
-            # CLD_KILLED and CLD_DUMPED: the status is a signal.
-            code = -status if fields.get("ExecMainCode") in {"2", "3"} else status
+        code = unitfile.exit_status(done.out)
         self._state = (time.monotonic(), code)
         return code
 
@@ -397,8 +348,3 @@ class SystemdBackend:
         if done.ok:
             head = path.read_text(errors="replace").split("\n", 1)[0]
             path.write_text(f"{head}\n{done.out}")
-
-
-def _first_difference(before: str, after: str) -> str:
-    lines = zip(before.splitlines(), after.splitlines(), strict=False)
-    return next((f"{old!r} became {new!r}" for old, new in lines if old != new), "it has more or fewer lines")

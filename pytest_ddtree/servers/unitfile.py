@@ -126,3 +126,19 @@ def _unquote(word: str) -> str:
         r"\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'", lambda m: m[1] if m[1] is not None else m[2], word
     )
     return re.sub(r"\\(.)", r"\1", bare).replace("%%", "%").replace("$$", "$")
+
+
+def exit_status(shown: str) -> int | None:
+    """The exit code of a unit that has ended, negative for a signal, from `systemctl show`; None while it runs."""
+    fields = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    if fields.get("ActiveState") not in {"failed", "inactive"}:
+        return None
+    status = int(fields.get("ExecMainStatus") or 0)
+    # CLD_KILLED and CLD_DUMPED: the status is a signal.
+    return -status if fields.get("ExecMainCode") in {"2", "3"} else status
+
+
+def first_difference(before: str, after: str) -> str:
+    """Where two printed units differ first, in words."""
+    lines = zip(before.splitlines(), after.splitlines(), strict=False)
+    return next((f"{old!r} became {new!r}" for old, new in lines if old != new), "it has more or fewer lines")

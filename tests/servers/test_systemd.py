@@ -170,7 +170,7 @@ def test_an_old_server_that_never_goes_is_never_measured(
 ) -> None:
     assert support.eventually(lambda: _serves(machine.port) == "team")
     monkeypatch.setenv("FAKE_SYSTEMD_RACE", "-1")
-    with pool(tmp_path, machine, start_timeout_s=4.0) as servers:
+    with pool(tmp_path, machine, start_timeout_s=8.0) as servers:
         with pytest.raises(ServerError, match="from a server that serves 'team'") as caught:
             servers.get(B8)
         monkeypatch.delenv("FAKE_SYSTEMD_RACE")
