@@ -12,6 +12,7 @@ from pytest_ddtree.client.impatient import ImpatientClient
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.baseline import BaselineAnswers, measure_floor
+from pytest_ddtree.exactness.concluding import conclude
 from pytest_ddtree.exactness.contract.catalogue import Clause, judge_evidence
 from pytest_ddtree.exactness.contract.evidence import AnswerKey, Evidence, Subject
 from pytest_ddtree.exactness.floor import NoiseFloor, assumed_floor
@@ -26,7 +27,7 @@ from pytest_ddtree.exactness.levels import (
     self_consistency,
     teacher_force,
 )
-from pytest_ddtree.exactness.rule import Rule, judge
+from pytest_ddtree.exactness.rule import Rule
 from pytest_ddtree.exactness.verdict import Level, Verdict
 from pytest_ddtree.exactness_prompts import every_prompt, prompts_of
 from pytest_ddtree.grid import BASELINE, Config, verify_width
@@ -205,7 +206,9 @@ class Verifier:
                 scorer, prompts, records, baseline=baseline.answers, concurrency=self.concurrency
             )
             judged += run.await_(scoring)
-        verdict = judge(judged, baseline.floor, self.rule(baseline.float32), config=config.id, level="full")
+        verdict = conclude(
+            judged, baseline.floor, self.rule(baseline.float32), config=config.id, level="full"
+        )
         return self._note(config, verdict)
 
     def prefilled(self, config: Config) -> Prefilled:
@@ -326,7 +329,7 @@ class Verifier:
                 judged += first_divergence(asked, records, self.baseline.answers)
             else:
                 judged += self._by_itself(config, client, asked, records)
-        return self._note(config, judge(judged, floor, rule, config=config.id, level=level))
+        return self._note(config, conclude(judged, floor, rule, config=config.id, level=level))
 
     def _collect(
         self, config: Config, client: AsyncClient, asked: Sequence[Prompt], *, output: int, concurrency: int
