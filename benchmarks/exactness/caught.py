@@ -42,7 +42,7 @@ class Size:
     prompts: int = 12
     output: int = 48
     long_output: int = 640
-    sampled: int = 96
+    sampled: int = 192
     compared_prompts: int = 24
     """Prompts and tokens of the relations between accept lengths."""
     compared_output: int = 64
