@@ -25,6 +25,7 @@ SOONER = {
 SLOW = {
     "accept_decays": "a fall of the accept length needs rounds of many verify steps",
     "branches_dead": "a paired interval of accept lengths needs 24 prompts, on a wide tree and on the chain",
+    "coin_reused": "a random number used twice shows among a thousand sampled tokens",
     "window_off_by_page": "a paired interval of accept lengths needs 12 prompts, on two servers",
 }
 """Faults that cannot be seen cheaply, and why."""
