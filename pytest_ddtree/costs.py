@@ -65,7 +65,7 @@ class Clock:
 
     def pytest_sessionfinish(self) -> None:
         run = self._config.stash.get(RUN, None)
-        if self._skipped and run is not None:
+        if self._skipped and run is not None and not run.results.empty:
             tests = f"{self._skipped} test{'s' if self._skipped > 1 else ''}"
             text = f"{self._config.stash[BUDGET]}: {tests} did not run and judged nothing; what was measured before is valid"
             run.results.warnings.append(text)

@@ -27,6 +27,8 @@ def test_the_main_job_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
         "test_contract[b8-k4-wnone-concurrent-8]": "passed",
         "test_contract[b8-k4-wnone-drafts-are-used]": "passed",
         "test_contract[b8-k4-wnone-second-turn]": "passed",
+        # No answer ends by itself within the few tokens of the smallest matrix.
+        "test_contract[b8-k4-wnone-eos-in-run]": "skipped",
         "test_exact_against_baseline[b8-k4-wnone]": "passed",
         "test_throughput[b8-k4-wnone-ctx60-c2]": "passed",
     }
