@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import json
 import pickle
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -436,6 +438,14 @@ def test_faults_of_toml_files(tmp_path: Path, old: str, new: str, message: str) 
         ({**LCB, "public_test_cases": [{"input": "1", "output": "1", "testtype": "functional"}]}, "names no func_name"),
         ({**LCB, "metadata": "{"}, "metadata: is no JSON"),
         ({**LCB, "private_test_cases": "!"}, "neither JSON nor packed"),
+        ({**OWN, "mode": []}, "mode: must be one of"),
+        ({**OWN, "cases": [{"args": [1], "expect_py": "{[1]}"}]}, "expect_py: is no Python literal"),
+        ({**OWN, "cases": [{"args_py": "(...,)", "expect": 1}]}, "args: cannot be sent to a solution"),
+        ({**OWN, "cases": [{"args": [1], "expect_py": "[" * 70 + "]" * 70}]}, "expect: cannot be sent"),
+        ({**OWN, "prompt": "\ud800"}, "prompt: holds half of a surrogate pair"),
+        ({**OWN, "entry_point": "", "cases": [{"stdin": "\ud800", "expect": ""}]}, "stdin: holds half"),
+        ({**LCB, "metadata": "[" * 100_000}, "metadata: is no JSON"),
+        ({**LCB, "public_test_cases": [{"input": "\ud800", "output": "1", "testtype": "stdin"}]}, "input: holds half"),
         ({**OWN, "cases": []}, "at least one case"),
         ({**OWN, "cases": [1]}, "must be a table"),
         ({**OWN, "cases": [{"args": [1], "args_py": "(1,)", "expect": 1}]}, "stands beside args_py"),
@@ -447,6 +457,59 @@ def test_faults_of_toml_files(tmp_path: Path, old: str, new: str, message: str) 
 )  # fmt: skip
 def test_faults_of_records(tmp_path: Path, record: dict[str, Any], message: str) -> None:
     assert any(message in flaw for flaw in flaws_of(write_jsonl(tmp_path / "bad.jsonl", record)))
+
+
+ODD = [
+    None, True, -1, float("nan"), "", [], {}, [[]], [{}], {"a": []}, "{[1]}", "{{}: 1}", "[" * 3000, "\ud800",
+    "\x00", "1 + 2j", "-'a'", "...", "-" * 5000 + "1", {"cases": {}},
+]  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a JSON value."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*path, key)
+        if isinstance(inner, (dict, list)):
+            yield from places(inner, (*path, key))
+
+
+def with_value(record: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    copy: Any = json.loads(json.dumps(record))
+    holder = copy
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    changed: dict[str, Any] = copy
+    return changed
+
+
+PYTHON_CASE = {**OWN, "mode": "function", "cases": [{"args_py": "(1,)", "expect_py": "{3}", "cmp": "set"}]}
+CLASS_CASE = {**OWN, "mode": "class", "cases": [{"args": [1], "calls": [["push", [3]]], "expect": [None]}]}
+PROGRAM = {"task_id": "own/3", "prompt": "p", "cases": [{"stdin": "1", "expect": "2", "cmp": "lines"}]}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        OWN,
+        PYTHON_CASE,
+        CLASS_CASE,
+        PROGRAM,
+        HUMANEVAL,
+        {**HUMANEVAL, "base_input": [[[1]]], "atol": 0},
+        MBPP,
+        LCB,
+    ],
+    ids=["own", "literals", "class", "stdin", "humaneval", "evalplus", "mbpp", "livecodebench"],
+)
+def test_whatever_stands_in_a_field_is_a_problem_or_a_listed_fault(
+    tmp_path: Path, record: dict[str, Any]
+) -> None:
+    for path in places(record):
+        for value in ODD:
+            file = write_jsonl(tmp_path / "odd.jsonl", with_value(record, path, value))
+            with contextlib.suppress(ProblemFilesError):
+                load_problems([file])
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

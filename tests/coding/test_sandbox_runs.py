@@ -202,6 +202,8 @@ PROGRAMS = [
     ("if __name__ == '__main__':\n    print('main')", "", "main\n"),
     ("import sys\ndef main():\n    print('x')\n    sys.exit(0)\nmain()", "", "x\n"),
     ("import sys\nsys.stdout.write('no newline')", "", "no newline"),
+    ("if input() == '0':\n    print('none')\n    exit()\nprint('some')", "0\n", "none\n"),
+    ("print('x')\nquit(0)", "", "x\n"),
     ("import sys\nsys.stdout.buffer.write(b'\\xff\\n')", "", "\ufffd\n"),
     ("print('é', input())", "ü\n", "é ü\n"),
     ("import atexit\natexit.register(print, 'bye')\nprint('hi')", "", "hi\nbye\n"),
@@ -235,6 +237,8 @@ def test_a_program_may_leave_its_input_unread(sandbox: Sandbox) -> None:
     ("source", "status", "stderr"),
     [
         ("raise SystemExit(3)", 3, ""),
+        ("exit(3)", 3, ""),
+        ("exit('why')", 1, "SystemExit: why"),
         ("raise SystemExit('why')", 1, "SystemExit: why"),
         ("x = 1\nx.y", 1, "line 2, in <module>"),
         ("import sys\nprint('to stderr', file=sys.stderr)", 0, "to stderr"),

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from pytest_ddtree.coding.loaders.values import MISSING, Faults
+from pytest_ddtree.coding.loaders.values import LONE_SURROGATE, MISSING, Faults, is_unicode
 from pytest_ddtree.coding.problems import COMPARISONS, Case, Comparison, Mode
+from pytest_ddtree.coding.sandbox.inner.codec import CodecError, encode
 
 #: Keys of a case by mode, besides `cmp` and `atol`.
 KEYS: Final[Mapping[str, frozenset[str]]] = {
@@ -99,8 +100,15 @@ def _check_types(
     if mode == "stdin":
         if not isinstance(stdin, str):
             faults.add((index, "stdin"), "must be a text")
+        elif not is_unicode(stdin):
+            faults.add((index, "stdin"), LONE_SURROGATE)
         if not isinstance(expect, str):
             faults.add((index, "expect"), "must be a text: the whole output")
+    for key, sent in (("args", args), ("kwargs", kwargs), ("calls", calls), ("expect", expect)):
+        try:
+            encode(sent)
+        except CodecError as error:
+            faults.add((index, key), f"cannot be sent to a solution: it holds {error}")
     if cmp not in COMPARISONS:
         faults.add((index, "cmp"), f"must be one of {', '.join(COMPARISONS)}, not {cmp!r}")
     elif cmp == "set" and not isinstance(expect, (list, tuple, set, frozenset)):

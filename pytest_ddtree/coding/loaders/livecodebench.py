@@ -11,7 +11,14 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pytest_ddtree.coding.loaders.values import REQUEST, Faults, has_float, python_block
+from pytest_ddtree.coding.loaders.values import (
+    LONE_SURROGATE,
+    REQUEST,
+    Faults,
+    has_float,
+    is_unicode,
+    python_block,
+)
 from pytest_ddtree.coding.problems import Case, Problem
 
 _KEYS: Final = frozenset(
@@ -82,7 +89,7 @@ def _function_name(faults: Faults, record: Mapping[str, Any]) -> str:
     if isinstance(metadata, str):
         try:
             metadata = json.loads(metadata)
-        except ValueError:
+        except (ValueError, RecursionError):
             faults.add("metadata", "is no JSON")
             return ""
     name = metadata.get("func_name", "") if isinstance(metadata, dict) else None
@@ -151,6 +158,9 @@ def unpack(text: str) -> Any:
 
 
 def _program(faults: Faults, index: int, test: Mapping[str, Any]) -> Case:
+    for key in ("input", "output"):
+        if not is_unicode(test[key]):
+            faults.add((index, key), LONE_SURROGATE)
     return Case(stdin=test["input"], expect=test["output"], cmp="lines")
 
 

@@ -69,7 +69,7 @@ def _problem(faults: Faults, record: Mapping[str, Any], *, literals: bool, shape
     prompt = faults.text(record, "prompt")
     mode = record.get("mode", "" if literals else _guessed_mode(record))
     entry_point = faults.text(record, "entry_point", "")
-    if mode not in KEYS:
+    if not isinstance(mode, str) or mode not in KEYS:
         faults.add("mode", f"must be one of {', '.join(KEYS)}, not {mode!r}")
         faults.raise_if_any()
     if mode == "stdin":

@@ -10,6 +10,7 @@ from pytest_ddtree.coding.extract.names import definition_of
 from pytest_ddtree.coding.extract.source import Program, quietly
 
 MISSING: Final = object()
+LONE_SURROGATE: Final = "holds half of a surrogate pair, which is no character"
 #: What is added to the statement of a problem that does not itself say how to answer.
 REQUEST: Final = "Answer with one Python code block that holds the whole solution."
 
@@ -55,6 +56,8 @@ class Faults:
             self.add(key, f"must be a text, not {type(value).__name__}")
         elif default is None and not value.strip():
             self.add(key, "is empty")
+        elif not is_unicode(value):
+            self.add(key, LONE_SURROGATE)
         else:
             return value
         return ""
@@ -73,7 +76,10 @@ class Faults:
         if not isinstance(text, str):
             self.add(place, f"must be a Python literal in a text, not {type(text).__name__}")
             return None
-        found: list[Any] | None = quietly(lambda: [ast.literal_eval(text.strip())])
+        try:
+            found: list[Any] | None = quietly(lambda: [ast.literal_eval(text.strip())])
+        except TypeError:  # a list in a set, a dict as a key
+            found = None
         if found is None:
             self.add(place, f"is no Python literal: {_shortened(text)}")
             return None
@@ -86,6 +92,15 @@ class Faults:
             self.add(key, "is no valid Python")
         elif name and definition_of(Program(source, tree), name) == "none":
             self.add(key, f"does not define {name!r}")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written as UTF-8: JSON can spell halves of characters, which nothing takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def has_float(value: Any) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import importlib.util
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NoReturn
 
 COMMON: Final = (
     "abc", "array", "ast", "bisect", "cmath", "collections", "collections.abc", "contextlib", "copy",
@@ -34,6 +35,15 @@ def preload(names: Iterable[str]) -> None:
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+
+
+def add_exits() -> None:
+    """`exit` and `quit`, which programs call and which the `site` module would have put there."""
+
+    def leave(code: object = None) -> NoReturn:
+        raise SystemExit(code)
+
+    vars(builtins).update(exit=leave, quit=leave)
 
 
 def warm_import_caches() -> None:

@@ -28,7 +28,7 @@ from . import lockdown
 from .child import Guard, Orders, live
 from .codec import encode
 from .landlock import Landlock, readable_paths
-from .preload import COMMON, WIDE, preload, warm_import_caches
+from .preload import COMMON, WIDE, add_exits, preload, warm_import_caches
 from .seccomp import Filter, assemble, rules
 from .syscalls import ARCHITECTURES, Architecture
 
@@ -83,6 +83,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 def _prepare(hello: Hello, strict: bool, without: list[str]) -> Guard:
     lockdown.offer_to_oom_killer()
     preload(COMMON)
+    add_exits()
     filter_ = None
     inherited = lockdown.virtual_bytes()
     arch = ARCHITECTURES.get(hello.machine) if sys.maxsize > 2**32 else None
