@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_ddtree.dialects.effective import EffectiveConfig, Mismatch
+from pytest_ddtree.dialects.effective import Mismatch
 from pytest_ddtree.exactness.contract.evidence import Evidence
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey, Config
@@ -138,9 +138,6 @@ class DormantServer(Server):
         return (
             [] if self._awake is None and not tuple(required) else self._woken.mismatches(required=required)
         )
-
-    def reread(self) -> EffectiveConfig:
-        return self._woken.reread()
 
     def log_tail(self, n: int = 20) -> str:
         return "" if self._awake is None else self._awake.log_tail(n)

@@ -21,7 +21,7 @@ from pytest_ddtree.client.loop import LoopThread
 from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.client.sync import Client
 from pytest_ddtree.coding_eval import CodingEval
-from pytest_ddtree.dialects.effective import EffectiveConfig, Mismatch, differences
+from pytest_ddtree.dialects.effective import Mismatch
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.explaining import Explainer
@@ -49,6 +49,7 @@ from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.speed import Infeasible, Speed, enough
 from pytest_ddtree.staging import Pilot
+from pytest_ddtree.unlike import Conditions
 from pytest_ddtree.verifying import NotVerified, Verifier
 from pytest_ddtree.windows import WindowProbe
 from pytest_ddtree.workload.cell import CellNotMeasured
@@ -158,7 +159,7 @@ class Run:
         self._handles: dict[Config, Server] = {}
         self._known_starts = 0
         self._concluded = False
-        self._conditions: dict[str, EffectiveConfig] = {}
+        self._conditions = Conditions()
         self._idle = IdleWatch(api_key=settings.api_key, ours=settings.server != "url")
         self._baseline_answered = False
         self._baseline_measured = False
@@ -346,15 +347,12 @@ class Run:
 
     def _note_differences(self, config: Config, server: Server) -> None:
         """Store in which conditions a config differs from the baselines that it is compared with."""
-        if not config.speculative:
-            self._conditions[server.variant] = server.effective
-            return
-        for variant, base in self._conditions.items():
-            found = [str(one) for one in differences(server.effective, base)]
-            name = f"{config.id} against the {variant} baseline"
-            if found and self.results.differences.get(name) != found:
-                self.results.differences[name] = found
-                self.store("differences", config=config.id, baseline=variant, differences=found)
+        for one in self._conditions.note(config, server.variant, server.effective):
+            found = list(one.differences)
+            self.results.differences[f"{one.config.id} against the {one.variant} baseline"] = found
+            self.store("differences", config=one.config.id, baseline=one.variant, differences=found)
+            if one.warning is not None:
+                self.warn(f"{one.config.id}: {one.warning}")
 
     def warn(self, text: str) -> None:
         """Store a warning and show it in every report, once."""

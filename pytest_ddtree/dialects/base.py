@@ -50,6 +50,7 @@ class LaunchRequest:
     baseline: BaselineKind = "matched"
     server_args: Sequence[str] = ()
     spec_args: Sequence[str] = ()
+    baseline_args: Sequence[str] = ()
     build: Build = field(default_factory=Build)
 
 
@@ -116,7 +117,7 @@ class Dialect(ABC):
         return "return_logprob" not in self.refuses(config, build)
 
     def _own(self, config: Config, request: LaunchRequest) -> Sequence[str]:
-        return request.spec_args if config.speculative else ()
+        return request.spec_args if config.speculative else request.baseline_args
 
 
 def _asked_of(config: Config, request: LaunchRequest) -> dict[str, Value]:

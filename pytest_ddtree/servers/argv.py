@@ -46,6 +46,7 @@ def launch_request(
         baseline=baseline,
         server_args=settings.server_args,
         spec_args=settings.spec_args,
+        baseline_args=settings.baseline_args,
         build=build,
     )
 

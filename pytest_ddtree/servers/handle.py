@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -133,14 +133,6 @@ class Server:
     def table(self) -> list[Row]:
         """The table asked / HTTP / log / behaviour."""
         return table(self.asked, self.effective)
-
-    def reread(self) -> EffectiveConfig:
-        """The effective config again, with what the log has said since: a fallback to eager decoding shows only under load."""
-        running = self.current
-        running.refresh_log()
-        seen = running.dialect.effective(running.info, logs.body(running.log_path))
-        self._running = replace(running, effective=seen)
-        return seen
 
     def log_tail(self, n: int = logs.TAIL_LINES) -> str:
         """The last `n` lines of the log that say something; empty where there is no log."""

@@ -117,7 +117,7 @@ class LocalBackend:
 
     def start(self, order: Order) -> Running:
         request = launch_request(
-            self._settings.of(order.config), self.probed.build, order.variant, self._draft
+            self._settings.of(order.config, order.variant), self.probed.build, order.variant, self._draft
         )
         if (why := self.unsupported(order.config)) is not None:
             raise ConfigNotSupported(
@@ -262,12 +262,13 @@ class LocalBackend:
     def _commands(
         self, config: Config, variant: BaselineKind, port: int, served_name: str
     ) -> tuple[CommandLine, ...]:
+        settings = self._settings.of(config, variant)
         try:
-            request = launch_request(self._settings.of(config), self.probed.build, variant, self._draft)
+            request = launch_request(settings, self.probed.build, variant, self._draft)
             launch = self.dialect.arguments(config, request)
         except DialectError as error:
             raise ConfigNotSupported(f"{config.id} cannot run on this build", why=str(error)) from error
-        return command_lines(self._settings.of(config), config, launch, port=port, served_name=served_name)
+        return command_lines(settings, config, launch, port=port, served_name=served_name)
 
     def _hold_port(self, host: str, port: int | None) -> ports.PortHold:
         try:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from pytest_ddtree.dialects.base import BaselineKind
+from pytest_ddtree.dialects.conditions import carried
 from pytest_ddtree.grid import Config
 
 ServerKind = Literal["reference", "sglang", "systemd", "url"]
@@ -72,8 +74,14 @@ class ServerSettings:
     port: int | None = None
     """None: a free one for each start."""
 
-    def of(self, config: Config) -> ServerSettings:
-        """The settings for one config's server: with the arguments that only this config has."""
+    def of(self, config: Config, variant: BaselineKind = "matched") -> ServerSettings:
+        """The settings for one config's server: with the arguments that only this config has.
+
+        A matched baseline has the conditions that the user gave to the speculative servers alone.
+        """
+        if not config.speculative and variant == "matched":
+            taken_over = carried(self.spec_args, self.server_args, self.baseline_args)
+            return replace(self, baseline_args=(*taken_over, *self.baseline_args))
         if config.axis is None or not config.axis.arguments:
             return self
         return replace(self, spec_args=(*self.spec_args, *config.axis.arguments))

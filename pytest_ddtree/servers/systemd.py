@@ -69,17 +69,17 @@ class SystemdBackend:
 
     def same_flags(self, config: Config) -> bool:
         self._prepare()
-        return self._launch(config, "matched").args == self._launch(config, "best").args
+        return self._words(config, "matched") == self._words(config, "best")
 
     def unsupported(self, config: Config) -> str | None:
         self._prepare()
-        return self.dialect.unsupported(config, self._request("matched"))
+        return self.dialect.unsupported(config, self._request(config, "matched"))
 
     def start(self, order: Order) -> Running:
         supervisor = self._prepare()
         launch = self._launch(order.config, order.variant)
         served_name = f"ddtree-{order.config.id}-{token_hex(4)}"
-        args = [*launch.args, "--served-model-name", served_name, *self._user(order.config)]
+        args = [*launch.args, "--served-model-name", served_name, *self._user(order.config, order.variant)]
         env = {**launch.env, **self._settings.env}
         command = self._trimmed()
         refuse_fakes(order.title, faked.before_start((*command.plain, *args), env))
@@ -105,7 +105,7 @@ class SystemdBackend:
                 supervisor.stop(f"{order.launch}-tunnel", 1.0)
             raise
         refuse_fakes(order.title, faked.after_start(ready.info))
-        request = launch_request(self._settings, self._build, order.variant)
+        request = self._request(order.config, order.variant)
         return Running(
             launch=order.launch,
             url=url,
@@ -234,7 +234,7 @@ class SystemdBackend:
         return Build(flags)
 
     def _launch(self, config: Config, variant: BaselineKind) -> Launch:
-        request = self._request(variant)
+        request = self._request(config, variant)
         why = self.dialect.unsupported(config, request)
         if why is None:
             try:
@@ -245,13 +245,18 @@ class SystemdBackend:
             f"{config.id} cannot run on unit {self._unit} (dialect {self.dialect.name})", why=why
         )
 
-    def _request(self, variant: BaselineKind) -> LaunchRequest:
+    def _request(self, config: Config, variant: BaselineKind) -> LaunchRequest:
         """The settings, with the unit's own arguments among those of the user: no dialect sets them again."""
         arguments = (*self._trimmed().plain, *self._settings.server_args)
-        return replace(launch_request(self._settings, self._build, variant), server_args=arguments)
+        return replace(
+            launch_request(self._settings.of(config, variant), self._build, variant), server_args=arguments
+        )
 
-    def _user(self, config: Config) -> tuple[str, ...]:
-        settings = self._settings.of(config)
+    def _words(self, config: Config, variant: BaselineKind) -> tuple[str, ...]:
+        return (*self._launch(config, variant).args, *self._user(config, variant))
+
+    def _user(self, config: Config, variant: BaselineKind) -> tuple[str, ...]:
+        settings = self._settings.of(config, variant)
         user = (
             *settings.server_args,
             *(settings.spec_args if config.speculative else settings.baseline_args),

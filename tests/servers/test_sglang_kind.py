@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pytest_ddtree.dialects.effective import differences
 from pytest_ddtree.grid import BASELINE, Config
 from pytest_ddtree.servers import ports, source
 from pytest_ddtree.servers.errors import ConfigNotSupported, ServerDied, StartFailed
@@ -204,15 +205,37 @@ def test_the_users_port_host_and_name(tmp_path: Path) -> None:
         )
 
 
-def test_what_the_log_says_later(tmp_path: Path) -> None:
-    pool, _ = backend_pool(tmp_path, {})
+def test_a_matched_baseline_has_the_speculative_servers_conditions(tmp_path: Path) -> None:
+    own = "--attention-backend fa3 --mem-fraction-static=0.7 --disable-radix-cache --disable-overlap-schedule"
+    pool, _ = backend_pool(tmp_path, {}, seed=5, spec_args=(*own.split(), "--page-size", "16"))
     with pool:
-        server = pool.get(BASELINE)
-        assert server.effective.source("cuda_graph") == "http"
-        assert server.log_path is not None
-        with server.log_path.open("a") as log:
-            log.write(
-                "[t] Decode batch, #running-req: 1, #token: 9, cuda graph: False, gen throughput (token/s): 1\n"
-            )
-        assert server.reread().cuda_graph is False
-        assert server.effective.source("cuda_graph") == "log"
+        chain = pool.get(Config("chain")).effective
+        matched = pool.get(BASELINE)
+        required = ["attention_backend", "mem_fraction", "radix_cache", "seed"]
+        assert matched.mismatches(required=required) == []
+        assert differences(chain, matched.effective) == []
+        best = pool.get(BASELINE, variant="best").effective
+    named = [str(one) for one in differences(chain, best)]
+    assert named[:3] == [
+        "attention_backend: fa3 against triton",
+        "page_size: 16 against 1",
+        "radix_cache: off against on",
+    ]
+
+
+def test_what_the_user_gives_the_baseline_wins(tmp_path: Path) -> None:
+    pool, _ = backend_pool(
+        tmp_path,
+        {},
+        server_args=("--page-size", "16", "--disable-overlap-schedule"),
+        spec_args=("--page-size", "16", "--attention-backend", "fa3"),
+        baseline_args=("--attention-backend", "triton", "--max-running-requests", "4"),
+    )
+    with pool:
+        baseline = pool.get(BASELINE)
+        assert baseline.mismatches(required=["attention_backend", "page_size", "max_running_requests"]) == []
+        assert (baseline.effective.attention_backend, baseline.effective.max_running_requests) == (
+            "triton",
+            4,
+        )
+        assert pool.get(BASELINE, variant="best") is baseline, "equal command lines need one start"

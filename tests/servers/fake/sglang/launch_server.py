@@ -38,7 +38,7 @@ SWITCHES = [
 NUMBERS = {
     "speculative_num_draft_tokens", "speculative_ddtree_budget", "speculative_ddtree_topk", "page_size", "random_seed",
     "nnodes", "node_rank", "speculative_draft_window_size", "speculative_dflash_block_size", "max_running_requests",
-    "context_length", "port",
+    "context_length", "port", "mem_fraction_static",
     "speculative_dflash_draft_window_size", "speculative_eagle_topk", "cuda_graph_max_bs", "cuda_graph_max_bs_decode",
 }  # fmt: skip
 
@@ -71,7 +71,7 @@ def parse(argv: list[str]) -> dict[str, Any]:
             values[key] = True
         elif flag in flags:
             text = attached or rest.pop(0)
-            values[key] = int(text) if key in NUMBERS else text
+            values[key] = json.loads(text) if key in NUMBERS else text
         else:
             print(f"launch_server.py: error: unrecognized arguments: {flag}", file=sys.stderr, flush=True)
             raise SystemExit(2)
