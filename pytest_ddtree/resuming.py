@@ -139,6 +139,10 @@ class DormantServer(Server):
             [] if self._awake is None and not tuple(required) else self._woken.mismatches(required=required)
         )
 
+    def refresh_log(self) -> None:
+        if self._awake is not None:
+            self._awake.refresh_log()
+
     def log_tail(self, n: int = 20) -> str:
         return "" if self._awake is None else self._awake.log_tail(n)
 

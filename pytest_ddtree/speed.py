@@ -216,6 +216,7 @@ class Speed:
         return Watch(
             self._run.async_client(server),
             log=server.log_path,
+            refresh=server.refresh_log,
             # What was switched off on purpose is no fallback, and the embedded server has no graphs.
             graphs=settings.server != "reference" and server.info.get("disable_cuda_graph") is not True,
             local_gpus=settings.server in ("sglang", "systemd") and settings.ssh is None,

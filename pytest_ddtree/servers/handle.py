@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pytest_ddtree.dialects.base import BaselineKind, Dialect
 from pytest_ddtree.dialects.effective import EffectiveConfig, Mismatch, Row, compare, table
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import logs
-from pytest_ddtree.servers.errors import ServerDied, ServerHangs
+from pytest_ddtree.servers.errors import ServerDied, ServerError, ServerHangs
 from pytest_ddtree.servers.idle import Load
 
 
@@ -134,6 +135,12 @@ class Server:
         """The table asked / HTTP / log / behaviour."""
         return table(self.asked, self.effective)
 
+    def refresh_log(self) -> None:
+        """Bring the file of `log_path` up to date where it is written on another host; a lost link leaves it as it is."""
+        if self._running is not None:
+            with suppress(ServerError):
+                self._running.refresh_log()
+
     def log_tail(self, n: int = logs.TAIL_LINES) -> str:
         """The last `n` lines of the log that say something; empty where there is no log."""
         return "" if self._running is None else logs.tail(logs.read(self._running.log_path), n)
@@ -142,6 +149,8 @@ class Server:
         """Raise ServerDied or ServerHangs, with the root cause and the log's tail, unless the process lives. Sends nothing."""
         running = self.current
         code = running.exit_code()
+        if code is not None or self._fault:
+            self.refresh_log()
         text = logs.read(running.log_path) if code is not None or self._fault else ""
         if code is not None:
             raise ServerDied(

@@ -91,6 +91,7 @@ class IdleWatch:
         except Unreachable as error:
             server._condemn(f"it does not answer: {error}")
             server.check_alive()
+        server.refresh_log()
         return found + self._log(running)
 
     def _look(self, server: Server, http: Http) -> Load:

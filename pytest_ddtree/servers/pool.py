@@ -202,6 +202,7 @@ class ServerPool:
         code = running.exit_code()
         fault = server._fault or (f"ended with {describe_exit(code)}" if code is not None else "is gone")
         self._faults.setdefault(server, []).append(fault)
+        server.refresh_log()
         text = logs.read(running.log_path)
         self._stop(server)
         if len(self._faults[server]) >= FAULTS_ALLOWED:

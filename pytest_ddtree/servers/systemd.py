@@ -347,9 +347,11 @@ class SystemdBackend:
         return code
 
     def _fetch_log(self, path: Path, began: float) -> None:
+        # Only what is new: a long log over ssh costs each time, and a reader knows the file by what it has read of it.
+        known = path.read_bytes().count(b"\n")
         done = self._host.run(
-            f"journalctl -u {shlex.quote(self._unit)} --since=@{int(began)} -o cat --no-pager -n 20000"
+            f"journalctl -u {shlex.quote(self._unit)} --since=@{int(began)} -o cat --no-pager | tail -n +{known}"
         )
         if done.ok:
-            head = path.read_text(errors="replace").split("\n", 1)[0]
-            path.write_text(f"{head}\n{done.out}")
+            with path.open("a") as log:
+                log.write(done.out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,22 @@ class Watch:
     """
 
     def __init__(
-        self, client: AsyncClient, *, log: Path | None = None, graphs: bool = False, local_gpus: bool = False
+        self,
+        client: AsyncClient,
+        *,
+        log: Path | None = None,
+        refresh: Callable[[], None] = lambda: None,
+        graphs: bool = False,
+        local_gpus: bool = False,
     ) -> None:
-        """`log` is the server's; `graphs`: decode batches without a CUDA graph are a fallback, not what was asked for or all that
-        there is; `local_gpus`: the server runs on the GPUs of this host."""
+        """A watch on the server of `client`.
+
+        `log` is the server's, and `refresh` brings it up to date where another host writes it. `graphs`: decode batches without a
+        CUDA graph are a fallback, not what was asked for or all that there is. `local_gpus`: the server runs on this host's GPUs.
+        """
         self._client = client
         self._log = log
+        self._refresh = refresh
         self._graphs = graphs
         self._here = local_gpus
         self._before: _Before | None = None
@@ -56,7 +66,7 @@ class Watch:
 
     async def begin(self) -> None:
         """The state before a round."""
-        self._before = _Before(await self._metrics(), self._size(), await self._gpus())
+        self._before = _Before(await self._metrics(), await self._size(), await self._gpus())
 
     async def verdict(self, records: Sequence[Record]) -> tuple[str, ...]:
         """Why the round that began last says nothing, in words."""
@@ -69,7 +79,7 @@ class Watch:
             records=records,
             before=before.metrics,
             after=after,
-            log=self._since(before.log_at),
+            log=await self._since(before.log_at),
             on_gpu=self._graphs,
             gpus_before=before.gpus,
             gpus_after=await self._gpus(),
@@ -85,10 +95,13 @@ class Watch:
         # NVML may take tens of milliseconds, which the loop must not sleep through.
         return await asyncio.to_thread(read_gpus, visible_indices()) if self._here else ()
 
-    def _size(self) -> int:
+    async def _size(self) -> int:
+        await asyncio.to_thread(self._refresh)
         return _size(self._log)
 
-    def _since(self, at: int) -> str:
+    async def _since(self, at: int) -> str:
+        # Over ssh it takes as long as a round trip, which the loop must not sleep through.
+        await asyncio.to_thread(self._refresh)
         if self._log is None:
             return ""
         try:

@@ -5,6 +5,7 @@ The systemctl here is a stand-in that keeps real processes; the ssh is the real 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -18,11 +19,14 @@ from typing import Any
 
 import pytest
 
+from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.grid import BASELINE, Config
 from pytest_ddtree.servers.errors import DiedDuringStart, ForeignServer, ServerError
+from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.servers.systemd import SystemdBackend
+from pytest_ddtree.workload.watching import Watch
 
 from . import support
 
@@ -141,6 +145,29 @@ def test_configs_come_and_the_unit_is_as_it_was(tmp_path: Path, machine: Machine
     assert machine.unit.read_text() == before
     assert not [line for line in news if "could not be removed" in line]
     assert support.eventually(lambda: _serves(machine.port) == "team")
+
+
+def test_what_the_journal_says_during_a_round_is_seen(tmp_path: Path, machine: Machine) -> None:
+    """A fall-back to eager decoding shows only under load, long after the log was read for the start."""
+    line = "[t] Decode batch, #running-req: 1, cuda graph: False, #queue-req: 0\n"
+
+    async def watched(tree: Server) -> tuple[str, ...]:
+        async with AsyncClient(tree.url) as client:
+            watch = Watch(client, log=tree.log_path, refresh=tree.refresh_log, graphs=True)
+            await watch.begin()
+            with (machine.root / "journal").open("a") as journal:
+                journal.write(line)
+            return await watch.verdict(())
+
+    with pool(tmp_path, machine) as servers:
+        tree = servers.get(B8)
+        (why,) = asyncio.run(watched(tree))
+        assert "eager" in why
+        assert asyncio.run(watched(tree)) == (why,), "only what is new counts"
+        assert tree.log_path is not None
+        assert tree.log_path.read_text().count("fired up") == (machine.root / "journal").read_text().count(
+            "fired up"
+        )
 
 
 @pytest.mark.parametrize(
