@@ -19,6 +19,7 @@ from pytest_ddtree.exactness.prompts import BaselineAnswers, Prompt, emitted_ids
 from pytest_ddtree.exactness.rule import judge
 from pytest_ddtree.exactness.verdict import Level, Verdict
 from pytest_ddtree.grid import BASELINE, Config
+from pytest_ddtree.liveness import fault
 from pytest_ddtree.model_files import has_chat_template
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class CodingAnswers:
         try:
             records = run.await_(each(ask, list(enumerate(problems)), settings.coding_concurrency), "coding")
         except AnswerFailed as error:
-            raise run.fault(config, error.record) or error from None
+            raise fault(run, config, error.record) or error from None
         return {problem.task_id: record for problem, record in zip(problems, records, strict=True)}
 
     def judge(
@@ -189,7 +190,7 @@ class CodingAnswers:
         if record.http_status in _ABSENT:
             return f"{server.url} has no /v1/chat/completions (HTTP {record.http_status})"
         if record.http_status != 200 or record.prompt_tokens is None:
-            raise run.fault(config, record) or NotSolved(
+            raise fault(run, config, record) or NotSolved(
                 f"{config.id}: the chat endpoint did not count a prompt: {record.outcome}: {record.error}"
             )
         return len(self._prompt(problem).ids), record.prompt_tokens

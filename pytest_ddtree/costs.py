@@ -103,7 +103,7 @@ def planned(item: pytest.Item, settings: Settings) -> PlannedTest:
 def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
     """What the selected items of ours cost, as text. Reads the stores; starts and writes nothing."""
     from pytest_ddtree.results.timings import earlier_timings
-    from pytest_ddtree.run import server_settings
+    from pytest_ddtree.server_setup import server_settings
 
     settings, run = settings_of(config), run_of(config)
     tests = [planned(item, settings) for item in items]

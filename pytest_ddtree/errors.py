@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class Infrastructure(Exception):
     """Something that the tests need is not there: no server, no sandbox, an answer that never came. Never a verdict on the engine."""
+
+
+class NotVerified(Infrastructure):
+    """A config could not be judged; the text says why. Never a pass, and no verdict on the engine either."""

@@ -79,8 +79,8 @@ def ddtree_verify(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[.
         )
 
     def verify(*records: Record) -> Verdict:
+        from pytest_ddtree.errors import NotVerified
         from pytest_ddtree.judging import verify_records
-        from pytest_ddtree.verifying import NotVerified
 
         verdict = verify_records(ddtree_run, config, records)
         if verdict.kind == "unknown":

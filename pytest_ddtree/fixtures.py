@@ -171,8 +171,8 @@ def ddtree_gate(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[[Ce
     config = config_of(request.node)
 
     def gate(figures: CellFigures) -> None:
+        from pytest_ddtree.errors import NotVerified
         from pytest_ddtree.report import jsonreport
-        from pytest_ddtree.verifying import NotVerified
 
         if config is None:
             raise pytest.UsageError(f"{request.node.nodeid}: ddtree_gate goes with ddtree_server")

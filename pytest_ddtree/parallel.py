@@ -125,6 +125,6 @@ def group_name(group: int) -> str:
 
 def new_name() -> str:
     """The name of a run of several workers."""
-    from pytest_ddtree.run import run_name
+    from pytest_ddtree.server_setup import run_name
 
     return run_name(datetime.now(UTC))

@@ -7,22 +7,19 @@ one server it is gone when a config runs.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_ddtree import __version__
 from pytest_ddtree.budget import Budget
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.loop import LoopThread
-from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.client.sync import Client
 from pytest_ddtree.coding_eval import CodingEval
 from pytest_ddtree.dialects.effective import Mismatch
-from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.errors import Infrastructure, NotVerified
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.explaining import Explainer
 from pytest_ddtree.gating import Gating
@@ -43,68 +40,20 @@ from pytest_ddtree.results.secrets import known_secrets, mask_values, scrub
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.resuming import DormantServer, Recall
 from pytest_ddtree.sampling import Sampled
+from pytest_ddtree.server_setup import run_name, server_settings
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.idle import IdleWatch
 from pytest_ddtree.servers.pool import ServerPool
-from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.speed import Infeasible, Speed, enough
 from pytest_ddtree.staging import Pilot
 from pytest_ddtree.unlike import Conditions
-from pytest_ddtree.verifying import NotVerified, Verifier
+from pytest_ddtree.verifying import Verifier
 from pytest_ddtree.windows import WindowProbe
 from pytest_ddtree.workload.cell import CellNotMeasured
 from pytest_ddtree.workload.choice import workload_of
 from pytest_ddtree.workload.prompts import PromptMaker
 
 T = TypeVar("T")
-
-DYING_S = 5.0
-"""How long a process that is ending may take to be gone after its connections broke."""
-SERVING_S = 20.0
-"""Within this time a server that serves gives one token, however busy it was."""
-
-
-def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path, group: int = 0) -> ServerSettings:
-    """What the pool must know, from the options and the model's files; `group` is the worker's, where there are several."""
-    concurrency = max(*settings.concurrency, min(64, settings.exactness_prompts))
-    return ServerSettings(
-        kind=settings.server,
-        run_dir=run_dir,
-        model=settings.model,
-        draft_model=settings.draft_model,
-        server_args=settings.server_args,
-        spec_args=settings.spec_args,
-        baseline_args=settings.baseline_args,
-        python=None if settings.python is None else str(settings.python),
-        sglang_src=settings.sglang_src,
-        launch_prefix=settings.launch_prefix,
-        stop_command=() if settings.stop_command is None else ("sh", "-c", settings.stop_command),
-        dialect=settings.dialect,
-        url=next(iter(settings.url), None),
-        more_urls=settings.url[1:],
-        baseline_url=next(iter(settings.baseline_url[group:]), None),
-        node_prefixes=settings.node_prefix,
-        gpus=next(iter(settings.gpu_groups[group:]), None),
-        ssh=settings.ssh,
-        unit=settings.unit,
-        sudo=settings.sudo,
-        start_timeout_s=settings.start_timeout,
-        stop_timeout_s=settings.stop_timeout,
-        api_key=settings.api_key,
-        max_concurrency=concurrency,
-        context_length=64
-        + max(
-            max(settings.context) + max(settings.output, settings.exactness_output),
-            settings.coding_output + 1024,
-        ),
-        seed=settings.seed,
-        block_size=facts.block_size,
-    )
-
-
-def run_name(started: datetime) -> str:
-    """The name of a new run's folder."""
-    return f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
 class Run:
@@ -369,45 +318,13 @@ class Run:
         servers = self._pool.servers if self._pool is not None else ()
         return [f"{server.config.id}: {text}" for server in servers for text in self._idle.check(server)]
 
-    def fault(self, config: Config, record: Record) -> Infrastructure | None:
-        """What an answer that is not `ok` says about its server: dead, or hanging; None for another fault.
+    def handle(self, config: Config) -> Server | None:
+        """The server that a config had last, if any; starts nothing."""
+        return self._handles.get(config)
 
-        The next `get` starts the server once more; a second fault ends the config.
-        """
-        server = self._handles.get(config)
-        broken = record.outcome in ("reset", "timeout") or (record.http_status or 0) >= 500
-        if server is None or not broken:
-            return None
-        # A connection breaks a moment before the process behind it is gone.
-        deadline = time.monotonic() + (DYING_S if record.outcome == "reset" else 0.0)
-        while True:
-            try:
-                server.check_alive()
-            except Infrastructure as error:
-                return error
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(0.1)
-        self._open_pool().report_fault(config, record.error or record.outcome)
-        return None
-
-    def check_serving(self, config: Config) -> None:
-        """Ask for one token after something went wrong, so that a dead or hung server is not taken for a wrong one.
-
-        Raises:
-            Infrastructure: it died, or it does not answer any more; the next `get` starts it once more.
-        """
-        server = self._handles.get(config)
-        if server is None:
-            return
-        server.check_alive()
-        one = Request(sampling=Sampling(max_new_tokens=1), input_ids=(1, 2, 3), tag="is it still serving")
-        record = self.await_(self.async_client(server).generate(one, deadline_s=SERVING_S))
-        if not record.ok:
-            raise self.fault(config, record) or NotVerified(
-                f"{config.id}: the server no longer answers: one token was asked for and did not come in {SERVING_S:.0f} s "
-                f"({record.outcome}: {record.error}). Its log: {server.log_path}\n{server.log_tail(20)}"
-            )
+    def report_fault(self, config: Config, why: str) -> None:
+        """The server of a config does not do its work: the next `get` starts it once more, a second fault ends the config."""
+        self._open_pool().report_fault(config, why)
 
     def _note_fingerprint(self, config: Config, server: Server) -> None:
         now = server_fingerprint(server)

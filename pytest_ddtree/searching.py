@@ -9,6 +9,7 @@ from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.search import AGAIN, Failure, confirm, trace_fails
 from pytest_ddtree.exactness.trace import Trace
 from pytest_ddtree.grid import Config
+from pytest_ddtree.liveness import check_serving
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run
@@ -52,7 +53,7 @@ class Searcher:
             try:
                 why = run.await_(fails(trace))
                 if why is not None:
-                    run.check_serving(config)
+                    check_serving(run, config)
             except Infrastructure as error:
                 # Kept for after the search: Hypothesis would run the schedule again on a server that is gone.
                 broken.append(self._cause(config, error))
@@ -107,13 +108,13 @@ class Searcher:
         )
         why = run.await_(running)
         if why is not None:
-            run.check_serving(config)
+            check_serving(run, config)
         return None if why is None else f"{config.id}: {path}: {why}"
 
     def _cause(self, config: Config, error: Infrastructure) -> Infrastructure:
         """A dead or hung server explains more than the broken connection that it left."""
         try:
-            self._run.check_serving(config)
+            check_serving(self._run, config)
         except Infrastructure as cause:
             return cause
         return error

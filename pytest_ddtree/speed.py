@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ddtree.client.records import Sampling
 from pytest_ddtree.grid import CellKey, Config
+from pytest_ddtree.liveness import check_serving
 from pytest_ddtree.matrix import sampling_of
 from pytest_ddtree.measuring import UnnaturalAnswers, measure_rounds
 from pytest_ddtree.options import Settings
@@ -99,7 +100,7 @@ class Speed:
             rounds = self._rounds(server, config, key, (), at_least)
         except CellNotMeasured:
             # A dead server explains more than the requests that failed.
-            run.check_serving(config)
+            check_serving(run, config)
             raise
         server.check_alive()
         if len(rounds) < FEWEST:

@@ -10,7 +10,7 @@ from pytest_ddtree import recording
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.impatient import ImpatientClient
 from pytest_ddtree.client.records import Record
-from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.errors import Infrastructure, NotVerified
 from pytest_ddtree.exactness.baseline import BaselineAnswers, measure_floor
 from pytest_ddtree.exactness.concluding import conclude
 from pytest_ddtree.exactness.contract.catalogue import Clause, judge_evidence
@@ -31,6 +31,7 @@ from pytest_ddtree.exactness.rule import Rule
 from pytest_ddtree.exactness.verdict import Level, Verdict
 from pytest_ddtree.exactness_prompts import every_prompt, prompts_of
 from pytest_ddtree.grid import BASELINE, Config, verify_width
+from pytest_ddtree.liveness import check_serving, fault
 from pytest_ddtree.resuming import clause_fields
 from pytest_ddtree.servers.handle import Server
 
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 
 CLAUSE_DEADLINE_S = 120.0
 """Longest time for one request of a clause: they are short, and a hung server must not cost a night."""
-
-
-class NotVerified(Infrastructure):
-    """A config could not be judged; the text says why. Never a pass, and no verdict on the engine either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +155,7 @@ class Verifier:
         evidence = run.await_(self._carry_out(config, clause, server))
         if evidence.problems:
             # What a server did that died or hung meanwhile is no verdict on its answers.
-            run.check_serving(config)
+            check_serving(run, config)
         scorer = self.scorer()
         self.keep(config, evidence.prompts, evidence.records)
         judging = judge_evidence(
@@ -295,7 +292,7 @@ class Verifier:
             answers, floor = run.await_(measuring)
         except Infrastructure:
             # A dead server explains more than a broken connection does.
-            run.check_serving(BASELINE)
+            check_serving(run, BASELINE)
             raise
         recording.save(run, prompts, answers, floor, float32=float32)
         return Baseline(answers, floor, float32)
@@ -351,7 +348,7 @@ class Verifier:
             fresh = self._run.await_(collecting)
         except AnswerFailed as error:
             # A dead server explains more than a broken connection does.
-            raise self._run.fault(config, error.record) or error from None
+            raise fault(self._run, config, error.record) or error from None
         if concurrency == 1:
             known.update({(prompt.ids, output, True): fresh[prompt.tag] for prompt in missing})
         return {prompt.tag: fresh.get(prompt.tag) or known[prompt.ids, output, True] for prompt in asked}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.errors import Infrastructure, NotVerified
 from pytest_ddtree.grid import Config
+from pytest_ddtree.liveness import check_serving
 from pytest_ddtree.servers import behaviour
 from pytest_ddtree.servers.behaviour import Evidence, NoRoom, ProbeFailed, Reading, Tasks
-from pytest_ddtree.verifying import NotVerified, whole
+from pytest_ddtree.verifying import whole
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run
@@ -132,7 +133,7 @@ class WindowProbe:
             self._readings[config, window] = run.await_(reading)
         except ProbeFailed as error:
             try:
-                run.check_serving(config)
+                check_serving(run, config)
             except Infrastructure as dead:
                 self._readings[config, window] = dead
             else:
