@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +13,7 @@ from pytest_ddtree.estimate import Cost, Count, PlannedStart, PlannedTest, Timin
 from pytest_ddtree.grid import BASELINE, CellKey, Config, ordered
 from pytest_ddtree.items import (
     BUILDS_FIXTURE,
+    DRIFT_FIXTURE,
     cell_of,
     clause_of,
     config_of,
@@ -22,7 +25,13 @@ from pytest_ddtree.items import (
 from pytest_ddtree.options import Settings
 from pytest_ddtree.session import BUDGET, PLAN, RUN, run_of, settings_of
 
+if TYPE_CHECKING:
+    from pytest_ddtree.plan import Plan
+    from pytest_ddtree.resuming import Recall
+
 RESCORE_FIXTURE = "ddtree_rescore"
+STORED_FIXTURES = ("ddtree_mismatches", "ddtree_verdict", RESCORE_FIXTURE)
+"""What they give is stored with a complete config."""
 CODING_VERDICT_FIXTURE = "ddtree_coding_verdict"
 
 
@@ -106,17 +115,23 @@ def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]
     from pytest_ddtree.server_setup import server_settings
 
     settings, run = settings_of(config), run_of(config)
+    selected = len(items)
+    items = left_to_do(items, run.recall)
     tests = [planned(item, settings) for item in items]
     timings = earlier_timings(settings.results, run.fingerprint)
     slots = server_settings(settings, run.facts, run.run_dir).servers_at_once
     starts = starts_of(config, items, slots=slots)
     cells = [cell for item in items if (cell := cell_of(item)) is not None]
-    return lines(
+    taken = selected - len(items)
+    said = [f"taken over from {run.run_dir.name}: {taken} of {selected} tests cost nothing"] if taken else []
+    if not items:
+        return said
+    return said + lines(
         Cost(
             starts=starts,
             cells=len(cells),
             configs=len({judged_config_of(item) for item in items if cell_of(item) is not None}),
-            counts=counts_of(config, items, cells),
+            counts=counts_of(config, items, run.recall),
             estimate=estimate(tests, timings) if timings else None,
             source=str(settings.results),
             bound_s=_bound(settings, starts, items, cells),
@@ -125,10 +140,24 @@ def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]
     )
 
 
+def left_to_do(items: Sequence[pytest.Item], recall: Recall | None) -> list[pytest.Item]:
+    """The items that still cost something: of a resumed run not those whose outcome is stored."""
+    return [item for item in items if recall is None or not _taken_over(item, recall)]
+
+
+def _taken_over(item: pytest.Item, recall: Recall) -> bool:
+    config, clause = judged_config_of(item), clause_of(item)
+    if config is None or not recall.complete(config):
+        return False
+    if clause is not None:
+        return recall.clause(config, clause) is not None
+    return cell_of(item) is not None or any(name in STORED_FIXTURES for name in fixtures_of(item))
+
+
 def starts_of(config: pytest.Config, items: Sequence[pytest.Item], *, slots: int) -> tuple[PlannedStart, ...]:
     """The starts that the items need, in their order, each with its reason."""
     settings, plan = settings_of(config), config.stash[PLAN]
-    if settings.server == "url":
+    if settings.server == "url" or not items:
         return ()
     compared = [c for item in items if BUILDS_FIXTURE in fixtures_of(item) and (c := judged_config_of(item))]
     if compared:
@@ -163,22 +192,52 @@ def starts_of(config: pytest.Config, items: Sequence[pytest.Item], *, slots: int
         starts.append(
             PlannedStart("baseline", "rescore: where a coding answer differs from the baseline's", False)
         )
+    starts += _probes(settings, plan, needed)
+    if any(DRIFT_FIXTURE in fixtures_of(item) for item in items) and slots < 2:
+        starts.append(
+            PlannedStart("baseline", "drift: its cells once more at the end, where it is not up", False)
+        )
     return tuple(starts)
 
 
+def _probes(settings: Settings, plan: Plan, needed: Collection[Config]) -> list[PlannedStart]:
+    """Configs with the full context that are started for `test_window_acts` alone; see `WindowProbe.before`."""
+    from pytest_ddtree.windows import REASON
+
+    if settings.server != "reference" and settings.profile != "full":
+        return []
+    windowed = [one for one in plan.windows if one.window is not None and one in needed]
+    return [
+        PlannedStart(full.id, f"{REASON}: the windows of the grid are compared with it")
+        for full in ordered({replace(one, window=None) for one in windowed} - plan.configs)
+    ]
+
+
 def counts_of(
-    config: pytest.Config, items: Sequence[pytest.Item], cells: Sequence[CellKey]
+    config: pytest.Config, items: Sequence[pytest.Item], recall: Recall | None
 ) -> tuple[Count, ...]:
-    """Requests and what else is counted, least and most."""
+    """Requests and what else is counted, least and most; rounds that a resumed run has are not counted."""
     settings, plan = settings_of(config), config.stash[PLAN]
     counts: list[Count] = []
+    cells = [(one, cell) for item in items if (cell := cell_of(item)) and (one := judged_config_of(item))]
     if cells:
-        streams = sum(cell.concurrency for cell in cells)
-        counts.append(Count("rounds", len(cells) * settings.min_rounds, len(cells) * settings.rounds))
-        least, most = (streams * (1 + settings.turnovers * n) for n in (settings.min_rounds, settings.rounds))
-        counts.append(Count("requests of cells, their warm-up included", least, most))
+        done = [0 if recall is None else len(recall.rounds(one, cell)) for one, cell in cells]
+        least, most = (
+            [max(0, n - measured) for measured in done] for n in (settings.min_rounds, settings.rounds)
+        )
+        counts.append(Count("rounds", sum(least), sum(most)))
+        least_requests, most_requests = (
+            sum(
+                cell.concurrency * (1 + settings.turnovers * n)
+                for (_, cell), n in zip(cells, rounds, strict=True)
+            )
+            for rounds in (least, most)
+        )
+        counts.append(Count("requests of cells, their warm-up included", least_requests, most_requests))
     if plan.exactness or plan.cells:
-        speculative = len([one for one in plan.configs if one.speculative])
+        speculative = len(
+            [one for one in plan.configs if one.speculative and not (recall and recall.complete(one))]
+        )
         answers = settings.exactness_prompts + settings.exactness_prompts // 2 + 1
         counts.append(
             Count(

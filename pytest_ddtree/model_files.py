@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,23 +81,6 @@ def check_paths(settings: Settings) -> None:
         path = getattr(settings, name)
         if path is not None and not path.exists():
             raise OptionError(f"{BY_FIELD[name].flag} {path}: there is nothing")
-
-
-def check_results(settings: Settings) -> None:
-    """Refuse directories of results and records that cannot be written, before anything is measured. Touches nothing.
-
-    Raises:
-        OptionError: naming the option and the directory.
-    """
-    for name in ("results", "records", "write_samples"):
-        folder: Path | None = getattr(settings, name)
-        if folder is None:
-            continue
-        place = folder.absolute()
-        while not place.exists():
-            place = place.parent
-        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            raise OptionError(f"{BY_FIELD[name].flag} {folder}: {place} is no directory that can be written")
 
 
 def has_chat_template(target: Path) -> bool:

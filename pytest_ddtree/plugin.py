@@ -32,6 +32,7 @@ from pytest_ddtree.session import (
     AB,
     BEGAN,
     BUDGET,
+    CELL_FAULT,
     DROPPED,
     GIVEN,
     IMPOSSIBLE,
@@ -243,11 +244,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     ours = [item for item in session.items if is_ours(item)]
     if PROBLEM_FAULTS in session.config.stash and any(PROBLEM_FIXTURE in fixtures_of(item) for item in ours):
         raise pytest.UsageError(session.config.stash[PROBLEM_FAULTS])
+    if CELL_FAULT in session.config.stash and any(CELL_FIXTURE in fixtures_of(item) for item in ours):
+        raise pytest.UsageError(session.config.stash[CELL_FAULT])
     if not ours or session.config.option.collectonly:
         return
     from pytest_ddtree.gating import gate_options
     from pytest_ddtree.impossible import set_aside
-    from pytest_ddtree.model_files import check_contexts, check_grid, check_paths, check_results, model_facts
+    from pytest_ddtree.model_files import check_contexts, check_grid, check_paths, model_facts
+    from pytest_ddtree.outputs import check_outputs
     from pytest_ddtree.results.builds import BuildError, check_revisions, parse_builds
     from pytest_ddtree.results.expected import ExpectedBroken, read_expected
     from pytest_ddtree.results.gate_setup import make_policy
@@ -262,7 +266,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     names = ["baseline", *(one.id for one in configs)]
     try:
         check_paths(settings)
-        check_results(settings)
+        check_outputs(settings)
         check_search(settings)
         facts = model_facts(settings)
         check_grid(settings, configs, facts)
@@ -343,7 +347,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(line)
         terminalreporter.write_line(f"results: {config.stash[AB].folder}")
     run, settings = reported_of(config), settings_of(config)
-    if run is None or hasattr(config, "workerinput") or run.results.empty:
+    if run is None or hasattr(config, "workerinput") or run.results.empty or settings.plan:
         return
     from pytest_ddtree.report import github, html
     from pytest_ddtree.report.findings import findings
@@ -357,13 +361,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"results: {run.run_dir}")
     report = run.report()
     if settings.html is not None:
-        settings.html.parent.mkdir(parents=True, exist_ok=True)
-        settings.html.write_text(scrub(html.page(report), secrets), "utf-8")
-        terminalreporter.write_line(f"HTML report: {settings.html}")
-    if (
-        github.write_summary(report, secrets=secrets) is not None
-        or os.environ.get("GITHUB_ACTIONS") == "true"
-    ):
+        try:
+            settings.html.parent.mkdir(parents=True, exist_ok=True)
+            settings.html.write_text(scrub(html.page(report), secrets), "utf-8")
+            terminalreporter.write_line(f"HTML report: {settings.html}")
+        except OSError as error:
+            again = f"pytest-ddtree export {run.run_dir} --format html -o FILE writes it again"
+            terminalreporter.write_line(f"HTML report: not written: {error}; {again}", red=True)
+    try:
+        summary = github.write_summary(report, secrets=secrets)
+    except OSError as error:
+        summary = None
+        terminalreporter.write_line(f"GITHUB_STEP_SUMMARY: not written: {error}", red=True)
+    if summary is not None or os.environ.get("GITHUB_ACTIONS") == "true":
         # A workflow command counts only at the beginning of a line.
         for line in scrub(github.commands(findings(run.results)), secrets):
             terminalreporter.write_line(line)

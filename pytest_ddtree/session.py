@@ -33,6 +33,7 @@ PLAN = pytest.StashKey[Plan]()
 POLICY: pytest.StashKey[GatePolicy] = pytest.StashKey()
 PROBLEMS: pytest.StashKey[tuple[Problem, ...]] = pytest.StashKey()
 PROBLEM_FAULTS = pytest.StashKey[str]()
+CELL_FAULT = pytest.StashKey[str]()
 """What is wrong with the files of the coding problems."""
 AB: pytest.StashKey[Ab] = pytest.StashKey()
 DROPPED = pytest.StashKey[tuple[grids.Config, ...]]()
@@ -143,12 +144,14 @@ def grid_of(config: pytest.Config) -> tuple[grids.Config, ...]:
 
 
 def cells_in(config: pytest.Config) -> tuple[grids.CellKey, ...]:
-    """The cells of the session; what the model's files do not allow is a usage error."""
+    """The cells of the session; none where the model's files do not allow what is asked, which ends the session with a usage
+    error before a server starts."""
     try:
         return cells_of(settings_of(config))
     except options.OptionError as error:
-        # A UsageError raised while tests are generated would come out as a traceback.
-        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+        # Raised while tests are generated, it would come out as a traceback: `pytest_collection_finish` says it.
+        config.stash[CELL_FAULT] = str(error)
+        return ()
 
 
 def judged_configs(config: pytest.Config) -> tuple[grids.Config, ...]:

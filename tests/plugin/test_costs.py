@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from suite import SMALL, run
 
 BENCH = ("-m", "bench", "-k", "throughput", *SMALL)
@@ -54,8 +55,33 @@ def test_a_plan_starts_nothing_and_knows_what_an_earlier_run_took(tmp_path: Path
     assert "(1 of them by another config's)" in second.output
     assert len(list(tmp_path.glob("*/results.jsonl"))) == 1
 
+    before = stored.read_bytes()
+    resumed = run(*plan, "--ddtree-resume", "last", results=tmp_path)
+    assert resumed.code == 0, resumed.output
+    assert f"taken over from {stored.parent.name}: 2 of 3 tests cost nothing" in resumed.output
+    assert "cells: 1 on 1 config" in resumed.output
+    assert "  2 rounds" in resumed.output
+    assert "  b16-k4-wnone: its tests" in resumed.output
+    assert "  b8-k4-wnone:" not in resumed.output
+    assert "server starts: 2\n" in resumed.output
+    # What earlier starts took is no plan.
+    assert " s: baseline" not in resumed.output
+    assert stored.read_bytes() == before
 
-def test_out_of_time_the_rest_is_skipped_and_what_is_measured_stays(tmp_path: Path) -> None:
+
+def test_a_plan_counts_the_start_that_only_the_window_probe_needs(tmp_path: Path) -> None:
+    probed = ("-m", "bench", "-k", "window_acts", *SMALL, "--ddtree-plan")
+    alone = run(*probed, "--ddtree-window", "64", results=tmp_path)
+    assert "b8-k4-wnone: window-probe: the windows of the grid are compared with it" in alone.output
+    both = run("-m", "bench", *SMALL, "--ddtree-plan", "--ddtree-window", "none,64", results=tmp_path)
+    assert "server starts: 3\n" in both.output
+    assert "window-probe" not in both.output
+
+
+def test_out_of_time_the_rest_is_skipped_and_what_is_measured_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/proc/no-such")
     (tmp_path / "spender.py").write_text(SPENDER)
     budget = ("-p", "spender", "-o", f"pythonpath={tmp_path}", "--ddtree-time-budget", "1h")
     outcome = run(*BENCH, "--ddtree-budget", "8", *budget, results=tmp_path)
@@ -68,6 +94,9 @@ def test_out_of_time_the_rest_is_skipped_and_what_is_measured_stays(tmp_path: Pa
     assert "1 test did not run and judged nothing; what was measured before is valid" in outcome.output
     assert "server starts: 1 in" in outcome.output
     assert "baseline: code, temperature 0, cache flushed, 2 rounds" in outcome.output
+    # A summary that cannot be written costs no table and no exit code.
+    assert "GITHUB_STEP_SUMMARY: not written: " in outcome.output
+    assert "Traceback" not in outcome.output
 
 
 def test_a_budget_of_nothing_starts_nothing(tmp_path: Path) -> None:

@@ -26,8 +26,15 @@ EXPECTED = '{"schema": 1,\n "entries": [\n}\n'
             ["--ddtree-sglang-src=.", "--ddtree-build=base=git:no-such", "--ddtree-build=head=args:"],
             "--ddtree-build: base=git:no-such: * in the checkout .",
         ),
+        (
+            {"test_cells.py": "def test_cells(ddtree_server, ddtree_cell):\n    pass\n"},
+            ["--ddtree-temperature=model"],
+            "--ddtree-temperature model: the checkpoint of the embedded server *; give a number",
+        ),
+        ({}, ["--ddtree-html=."], "--ddtree-html .: is a directory; it takes a file"),
+        ({}, ["--ddtree-results=/proc/here"], "--ddtree-results /proc/here: /proc is no directory *"),
     ],
-    ids=["stored run", "expected figures", "revision"],
+    ids=["stored run", "expected figures", "revision", "model's temperature", "report", "results"],
 )
 def test_it_is_a_usage_error(
     project: pytest.Pytester, files: dict[str, str], flags: list[str], said: str
@@ -38,5 +45,6 @@ def test_it_is_a_usage_error(
         path.write_text(text)
     result = project.runpytest_subprocess(*flags)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{said}*"])
+    result.stderr.fnmatch_lines([f"ERROR: *{said}*"])
+    result.stdout.no_fnmatch_line("*Error*")
     assert {name: (project.path / name).read_text() for name in files} == files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,12 @@ def test_a_spreadsheet_runs_no_formula(tmp_path: Path, capsys: pytest.CaptureFix
         store.append("round", round=a_cell("=1+1", 100.0).rounds[0].as_json())
     export_cli.run(["last", "--results", str(tmp_path)])
     assert "'=1+1" in capsys.readouterr().out
+
+
+def test_the_time_of_a_round_is_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = 1795993090.125
+    with Store(tmp_path / "20260101T0-1" / "results.jsonl") as store:
+        store.append("round", round=replace(a_cell("b8-k4-wnone", 150.0).rounds[0], at=at).as_json())
+    assert export_cli.run(["last", "--format", "rounds-csv", "--results", str(tmp_path)]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert float(row["at"]) == at
