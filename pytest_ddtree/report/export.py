@@ -161,4 +161,7 @@ def _field(value: Any) -> Any:
     # Spreadsheets run what begins like a formula.
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@"):
         return f"'{value}"
-    return f"{value:.6g}" if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    # Six digits are more than any measured figure is worth; of a time since 1970 they would leave no day.
+    return f"{value:.6g}" if abs(value) < 1e5 else f"{value:.3f}"
