@@ -21,7 +21,7 @@ class Poster:
         self._transport = transport
         self._base_url = base_url
         self._direct = base_url.startswith("http://")
-        self._urls: dict[str, httpx.URL] = {}
+        self._heads: dict[str, tuple[httpx.URL, list[tuple[bytes, bytes]]]] = {}
 
     async def exchange(self, path: str, body: bytes, deadline_s: float) -> Exchange:
         """Post `body` and read the answer; never raises for what the server or the network does."""
@@ -59,13 +59,17 @@ class Poster:
         extensions: Mapping[str, bool] = {WHOLE: True}
         if not self._direct:
             return self._http.stream("POST", path, content=body, extensions=extensions)
-        url = self._urls.get(path)
-        if url is None:
-            url = self._urls[path] = httpx.URL(self._base_url + path)
-        # Cookies, redirects and URL merging of the httpx client cost as much as forty chunks.
+        if path not in self._heads:
+            url = httpx.URL(self._base_url + path)
+            derived = httpx.Request("POST", url, headers=self._http.headers, content=body).headers.raw
+            self._heads[path] = url, [head for head in derived if head[0].lower() != b"content-length"]
+        url, fixed = self._heads[path]
+        # Cookies, redirects and URL merging of the httpx client cost as much as forty chunks, the headers that a
+        # request derives from its content as much as two.
+        headers = [*fixed, (b"Content-Length", b"%d" % len(body))]
         return _sent(
             self._transport,
-            httpx.Request("POST", url, headers=self._http.headers, content=body, extensions=extensions),
+            httpx.Request("POST", url, headers=headers, stream=httpx.ByteStream(body), extensions=extensions),
         )
 
 

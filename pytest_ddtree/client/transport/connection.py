@@ -23,6 +23,10 @@ class Wants(IntEnum):
     END = 3
 
 
+# Looking a member up in its enum costs as much as a tenth of handling a read.
+_HEAD, _DATA = Wants.HEAD, Wants.DATA
+
+
 class Connection(ABC):
     """One connection to a server, owned by one event loop."""
 
@@ -42,6 +46,9 @@ class Connection(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close at once. May be called twice."""
+
+    def settle(self) -> None:  # noqa: B027
+        """Look at all that has been read, if the kind puts that off."""
 
     async def begin(self, data: bytes) -> tuple[ResponseReader, int]:
         """Send a request and make ready for its response. Raises httpx.WriteError."""
@@ -68,21 +75,30 @@ class Connection(ABC):
             waiter = self._waiter = self.loop.create_future()
             self._wants = wants
             try:
-                async with asyncio.timeout(timeout_s):
+                if timeout_s is None:
                     await waiter
+                else:
+                    async with asyncio.timeout(timeout_s):
+                        await waiter
             except TimeoutError:
+                self.settle()
                 if reader.received == before:
                     raise httpx.ReadTimeout(f"the server was silent for {timeout_s:g} s") from None
+            except asyncio.CancelledError:
+                # A deadline: what came before it belongs to the answer.
+                self.settle()
+                raise
             finally:
                 self._waiter = None
             if wants is Wants.DATA:
                 break
-        if self._fault is not None and not reader.complete:
+        if self._fault is not None and not self._satisfied(reader, wants):
             raise self._fault
 
     @property
     def reusable(self) -> bool:
         """Whether another request may follow on this connection."""
+        self.settle()
         reader = self.reader
         fresh = reader is None or (reader.complete and reader.keep_alive and not reader.surplus)
         return fresh and not self.closed and self._fault is None
@@ -103,7 +119,7 @@ class Connection(ABC):
             self._wake()
             return
         if self._waiter is not None and (
-            reader.complete or self._wants is Wants.DATA or (reader.head_done and self._wants is Wants.HEAD)
+            reader.complete or self._wants is _DATA or (reader.head_done and self._wants is _HEAD)
         ):
             self._wake()
 

@@ -1,6 +1,7 @@
 """Connections over asyncio's own transports: arrivals are when the event loop hands the bytes on.
 
-With uvloop this is the cheapest reader; the event loop's own delay is part of its arrivals.
+With uvloop this is the cheapest reader; the event loop's own delay is part of its arrivals, so reads are only stamped
+while more of them come in.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from typing import cast
 
 import httpx
 
+from pytest_ddtree.client.transport.backlog import Backlog
 from pytest_ddtree.client.transport.connection import Connection
 
 
 class StreamConnection(Connection, asyncio.Protocol):
     """A connection that is an `asyncio.Protocol`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, backlog: Backlog) -> None:
         super().__init__(loop)
+        self._backlog = backlog
+        self._reads = backlog.reads
         self._transport: asyncio.Transport | None = None
 
     async def send(self, data: bytes) -> int:
@@ -34,6 +38,9 @@ class StreamConnection(Connection, asyncio.Protocol):
             self._transport.abort()
             self._transport = None
 
+    def settle(self) -> None:
+        self._backlog.settle()
+
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -41,18 +48,28 @@ class StreamConnection(Connection, asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self.received(time.perf_counter_ns(), data)
+        self._reads.append((self, time.perf_counter_ns(), data))
+        if not self._backlog.begun:
+            self._backlog.begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._backlog.settle()
         self.lost(exc if isinstance(exc, OSError) else None)
 
 
-async def open_stream(host: str, port: int) -> StreamConnection:
-    """Connect. Raises httpx.ConnectError."""
-    loop = asyncio.get_running_loop()
-    try:
-        _, connection = await loop.create_connection(lambda: StreamConnection(loop), host, port)
-    except OSError as error:
-        raise httpx.ConnectError(str(error)) from error
-    return connection
+class StreamOpener:
+    """Opens connections of one event loop that stamp their reads first, whichever comes in."""
+
+    def __init__(self) -> None:
+        self._backlog: Backlog | None = None
+
+    async def __call__(self, host: str, port: int) -> StreamConnection:
+        """Connect. Raises httpx.ConnectError."""
+        loop = asyncio.get_running_loop()
+        backlog = self._backlog = self._backlog or Backlog(loop)
+        try:
+            _, connection = await loop.create_connection(lambda: StreamConnection(loop, backlog), host, port)
+        except OSError as error:
+            raise httpx.ConnectError(str(error)) from error
+        return connection

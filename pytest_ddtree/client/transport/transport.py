@@ -12,7 +12,7 @@ from pytest_ddtree.client.transport.connection import Connection, PeerClosed, Wa
 from pytest_ddtree.client.transport.http1 import ResponseReader
 from pytest_ddtree.client.transport.pool import Opener, Origin, Pool
 from pytest_ddtree.client.transport.stamps import StampOpener, stamps_available
-from pytest_ddtree.client.transport.streams import open_stream
+from pytest_ddtree.client.transport.streams import StreamOpener
 
 Reader = Literal["auto", "kernel", "loop"]
 """How arrivals are stamped: by the kernel, by the event loop, or whichever suits the running loop."""
@@ -85,7 +85,7 @@ class StreamTransport(httpx.AsyncBaseTransport):
         if self._pool is None:
             asked = self._asked
             self.reader = choose_reader(asyncio.get_running_loop()) if asked == "auto" else asked
-            opener: Opener = StampOpener() if self.reader == "kernel" else open_stream
+            opener: Opener = StampOpener() if self.reader == "kernel" else StreamOpener()
             self._pool = Pool(opener)
         return self._pool
 
