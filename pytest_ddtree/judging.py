@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.client.records import Record
+from pytest_ddtree.coding.endings import ending_fault
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.levels import Prompt, self_consistency, teacher_force
 from pytest_ddtree.exactness.prompts import emitted_ids
@@ -49,11 +51,30 @@ def verify_records(run: Run, config: Config, records: Sequence[Record]) -> Verdi
         judged = run.await_(
             self_consistency(client, prompts, by_tag, concurrency=width, known=run.verifier.prefilled(config))
         )
+    # There is no answer of the baseline beside these: the judge's own best tokens are what it would have said.
+    judged = [replace(one, identical=not one.off) if one.identical is None else one for one in judged]
     verdict = judge(judged, floor, rule, config=config.id, level=level)
+    faults = [
+        f"{tag}: {fault}" for tag, record in by_tag.items() if (fault := ending_of(record, run.facts.eos))
+    ]
+    if faults:
+        worst = verdict.worst if verdict.kind == "corrupt" else ()
+        verdict = replace(verdict, kind="corrupt", reasons=(*verdict.reasons, *faults), worst=worst)
     if verdict.kind == "corrupt":
         run.results.verdicts.setdefault(config.id, []).append(verdict)
         run.store("verdict", verdict=verdict.as_json())
     return verdict
+
+
+def ending_of(record: Record, eos: Collection[int]) -> str | None:
+    """What is wrong with where an answer ended, None where nothing is. `eos` are the model's own stop tokens.
+
+    Tokens behind a missed stop are what the model itself would go on with, so teacher forcing finds nothing in them.
+    """
+    sampling = record.request.sampling
+    # Builds that leave the stop token out of the ids end in any token: how it ended is not asked, only what came after.
+    stops = frozenset() if sampling.ignore_eos else frozenset(eos) | frozenset(sampling.stop_token_ids)
+    return ending_fault(emitted_ids(record), None, finish=None, eos=stops, limit=sampling.max_new_tokens)
 
 
 def _prompt_ids(run: Run, record: Record) -> tuple[int, ...]:

@@ -21,6 +21,24 @@ def test_mine(ddtree_server, ddtree_client, ddtree_verify):
     records = [ddtree_client.generate(Request(sampling=sampling, input_ids=prompt[n:])) for n in range(4)]
     verdict = ddtree_verify(*records)
     assert verdict.tokens == 4 * 48
+    assert (verdict.kind, verdict.identical) == ("exact", 4)
+
+
+@pytest.mark.ddtree_speculative
+def test_stops(ddtree_server, ddtree_client, ddtree_verify):
+    prompt = tuple(range(300, 340))
+    free = ddtree_client.generate(
+        Request(sampling=Sampling(max_new_tokens=32, ignore_eos=True), input_ids=prompt)
+    )
+    stopped = [
+        ddtree_client.generate(
+            Request(
+                sampling=Sampling(max_new_tokens=32, stop_token_ids=(token,)), input_ids=prompt, tag=f"stop {token}"
+            )
+        )
+        for token in dict.fromkeys(free.output_ids[4:16])
+    ]
+    assert ddtree_verify(*stopped).kind == "exact"
 
 
 @pytest.mark.ddtree_speculative
@@ -39,7 +57,12 @@ def own_suite(folder: Path) -> str:
 
 def test_a_users_own_answers_are_judged(tmp_path: Path) -> None:
     outcome = run(own_suite(tmp_path), *SMALL, results=tmp_path)
-    assert outcome.tests == {f"test_mine[{NAME}]": "passed", f"test_sampled[{NAME}]": "error"}, outcome.output
+    names = {
+        f"test_mine[{NAME}]": "passed",
+        f"test_stops[{NAME}]": "passed",
+        f"test_sampled[{NAME}]": "error",
+    }
+    assert outcome.tests == names, outcome.output
     assert "mine was sampled at temperature 1" in outcome.messages[f"test_sampled[{NAME}]"]
 
 
@@ -52,6 +75,15 @@ def test_a_users_own_answers_fail_on_a_corrupt_server(tmp_path: Path) -> None:
     assert "corrupt at level full" in said
     assert "the judge's best" in said
     assert "--ddtree-trace=" in said
+
+
+@pytest.mark.slow
+def test_a_users_own_answers_fail_on_tokens_behind_a_stop(tmp_path: Path) -> None:
+    plant = ("--ddtree-spec-args", "--plant stop_leaks")
+    outcome = run(own_suite(tmp_path), *plant, *SMALL, "-k", "stops", results=tmp_path)
+    assert outcome.tests == {f"test_stops[{NAME}]": "failure"}, outcome.output
+    assert "because stop " in outcome.messages[f"test_stops[{NAME}]"]
+    assert "stand behind the stop token" in outcome.messages[f"test_stops[{NAME}]"]
 
 
 @pytest.mark.slow
