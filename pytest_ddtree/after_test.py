@@ -1,4 +1,4 @@
-"""After every test of ours that had a server, the server is idle again and its cache is whole, or the test failed."""
+"""Before every test of ours its server lives; after it the server is idle again and its cache is whole, or the test failed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Look at the servers when the test's body is done.
+    """Replace a server that died in an earlier test, and look at the servers when the test's body is done.
 
     Raises pytest's failure, naming what is left, and Infrastructure for a server that is gone; a test that failed by itself keeps
     its own failure, and what is left is a section of its report.
     """
     if not is_ours(item):
         return (yield)
+    _replace_broken(item)
     try:
         result = yield
     except (KeyboardInterrupt, pytest.exit.Exception):
@@ -41,6 +42,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
         raise
     _fail(item)
     return result
+
+
+def _replace_broken(item: pytest.Item) -> None:
+    """The fixture keeps its handle for all tests of a config, so that a server that died in one of them is replaced here."""
+    run: Run | None = item.config.stash.get(RUN, None)
+    config = getattr(item, "callspec", None) and item.callspec.params.get("ddtree_server")  # type: ignore[attr-defined]
+    if run is None or config is None:
+        return
+    server = run.handle(config)
+    if server is not None and server.broken:
+        run.get(config, best=server.variant == "best")
 
 
 def _fail(item: pytest.Item) -> None:

@@ -63,6 +63,11 @@ class Server:
         return self._running is not None and self._fault is None and self._running.exit_code() is None
 
     @property
+    def broken(self) -> bool:
+        """Whether it died or was found at fault and has not been replaced yet; one that the pool stopped is not broken."""
+        return self._running is not None and not self.running
+
+    @property
     def current(self) -> Running:
         """What is behind the handle; raises ServerDied when nothing is."""
         if self._running is None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from running import DRAFT, MODEL, TREE, Running
 from suite import SMALL, run, servers_of
 
 from pytest_ddtree.results.runs import read_run
@@ -108,3 +111,52 @@ def test_a_worker_that_dies_is_said_and_replaced(pytester: pytest.Pytester) -> N
     stored = read_run(next(iter(results.glob("*/results.jsonl"))))
     assert [start.config for start in stored.results.starts].count("b8-k4-wnone") == 2
     assert servers_of(results) == []
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Iterator[dict[str, Running]]:
+    """Servers that somebody else runs: a tree, a chain, and a baseline for each worker."""
+    with ExitStack() as stack:
+        found: dict[str, Running] = {}
+        for name, arguments in {
+            "tree": (*TREE, *DRAFT),
+            "chain": ("--speculative-algorithm", "DFLASH", *DRAFT),
+            "baseline": (),
+            "baseline@group1": (),
+        }.items():
+            found[name] = Running(tmp_path / f"{name}.log", *arguments)
+            stack.callback(found[name].stop)
+        yield found
+
+
+@pytest.mark.slow
+def test_several_urls_each_config_on_the_server_that_runs_it(
+    four: dict[str, Running], tmp_path: Path
+) -> None:
+    # The tree is the later config and the first URL.
+    urls = (f"--ddtree-url={four['tree'].url}", f"--ddtree-url={four['chain'].url}")
+    bases = tuple(f"--ddtree-baseline-url={four[name].url}" for name in ("baseline", "baseline@group1"))
+    selection = ("-m", "bench", "-k", "effective or test_exact or throughput", "-n", "2", *SMALL)
+    results = tmp_path / "results"
+    found = run(
+        *(*selection, *urls, *bases, f"--ddtree-model={MODEL}", "--ddtree-budget=chain,8"), results=results
+    )
+    assert found.code == 0, found.output
+    (file,) = results.glob("*/results.jsonl")
+    stored = read_run(file).results
+    assert {config for config, _ in stored.cells} == {
+        *("baseline", "baseline@group1", "chain-wnone", "b8-k4-wnone"),
+    }
+    read_back = {name: seen["knobs"]["algorithm"]["http"] for name, seen in stored.effective.items()}
+    assert read_back["chain-wnone"] == "DFLASH"
+    assert read_back["b8-k4-wnone"] == "DDTREE"
+    assert {stored.verdict(name).passed for name in ("chain-wnone", "b8-k4-wnone")} == {True}
+    assert "server starts" not in found.output or "server starts: 4" in found.output
+    assert all(one.process.poll() is None for one in four.values())
+
+    wrong = run(
+        *selection, *urls, f"--ddtree-model={MODEL}", "--ddtree-budget=chain,16", results=tmp_path / "wrong"
+    )
+    assert wrong.tests["test_effective_config[chain-wnone]"] == "passed", wrong.output
+    assert wrong.tests["test_effective_config[b16-k4-wnone]"] == "failure"
+    assert "budget: asked 16, HTTP says 8" in wrong.output

@@ -7,6 +7,7 @@ Keys (all optional):
   info: overrides of /server_info, "drop" removes                                     generate: ok | 500 | hang | short | empty
   health: ok | 503 | hang                                                name: served_model_name to claim
   info_after: {"count", "info"} (overrides after so many generations)      metrics: text of /metrics        flush: status
+  node_life_s, node_ends_at: the life of a node that serves no HTTP, and a file that ends (and is removed by) one
   after_ready: {"s": seconds, "text", "code"} (dies so long after it became ready)
 """
 
@@ -208,7 +209,12 @@ def main() -> None:
         return
     if args["node_rank"]:
         say(f"node {args['node_rank']} of {args['nnodes']} serves no HTTP")
-        stop.wait(SCRIPT.get("node_life_s", 600))
+        ends = SCRIPT.get("node_ends_at")
+        deadline = time.monotonic() + SCRIPT.get("node_life_s", 600)
+        while time.monotonic() < deadline and not stop.wait(0.05):
+            if ends is not None and os.path.exists(ends):
+                os.remove(ends)
+                break
         raise SystemExit(0 if stop.is_set() else 7)
     try:
         server = ThreadingHTTPServer((args["host"], int(args["port"])), Handler)
