@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.option_values import OptionError
 
 if TYPE_CHECKING:
     from pytest_ddtree.options import Settings
+
+
+FOR_THE_USERS_SGLANG = ("python", "launch_prefix", "stop_command", "node_prefix", "dialect")
+"""Options that say how the user's own SGLang is started or read. Who gives one means that server, not the embedded one."""
+
+
+def check_kind(given: Collection[str], server: str) -> None:
+    """Refuse options of the user's SGLang where no kind of server was named and the embedded one would be measured instead.
+
+    `given` has the fields of the options that were given. With `--ddtree-server reference` they are left alone, because an ini file
+    may serve several kinds. Raises OptionError.
+    """
+    if server != "reference" or "server" in given:
+        return
+    for name in FOR_THE_USERS_SGLANG:
+        if name in given:
+            raise OptionError(
+                f"--ddtree-{name.replace('_', '-')} is about an SGLang server, but without --ddtree-server the embedded server is "
+                "tested: add --ddtree-server sglang (or --ddtree-server reference, if the embedded one is meant)"
+            )
 
 
 def check_together(settings: Settings) -> None:

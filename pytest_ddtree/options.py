@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pytest_ddtree.axes import CACHES, Cache, WorkloadChoice, parse_temperature
 from pytest_ddtree.gpu_groups import Group
-from pytest_ddtree.option_checks import check_together
+from pytest_ddtree.option_checks import check_kind, check_together
 from pytest_ddtree.option_values import (
     OptionError as OptionError,
 )
@@ -716,6 +716,7 @@ def make_settings(given: Mapping[str, tuple[str, str]]) -> Settings:
         values[name] = values[name] or ()
     if values["server"] is None:
         values["server"] = "url" if values["url"] else "systemd" if values["unit"] else "reference"
+    check_kind(given, values["server"])
     settings = Settings(**resolved(values, embedded=values["server"] == "reference"))
     check_together(settings)
     return settings

@@ -29,6 +29,16 @@ def test_other_servers_have_defaults_for_real_models() -> None:
     assert (made.context, made.concurrency) == ((60, 1024, 4096, 8192), (1, 8, 32, 64))
 
 
+@pytest.mark.parametrize("name", ["python", "launch_prefix", "stop_command", "node_prefix", "dialect"])
+def test_who_describes_an_sglang_does_not_get_the_embedded_server_by_mistake(name: str) -> None:
+    with pytest.raises(OptionError, match=f"--ddtree-{name.replace('_', '-')} is about an SGLang server"):
+        settings(**{name: "something"})
+
+
+def test_an_ini_file_may_describe_an_sglang_for_when_it_is_asked_for() -> None:
+    assert settings(server="reference", python="/venv/bin/python", dialect="dflash").server == "reference"
+
+
 def test_places_of_several_servers() -> None:
     made = settings(url="http://a:1/\nhttp://b:2", baseline_url="http://c:3")
     assert made.url == ("http://a:1", "http://b:2")
@@ -47,7 +57,7 @@ def test_places_of_several_servers() -> None:
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        ({"node_prefix": "ssh a\nssh b"}, "goes with --ddtree-server sglang"),
+        ({"server": "reference", "node_prefix": "ssh a\nssh b"}, "goes with --ddtree-server sglang"),
         ({"server": "sglang", "node_prefix": "ssh a"}, "at least twice"),
         ({"server": "sglang", "node_prefix": "ssh a\nssh b"}, "--dist-init-addr"),
         (
