@@ -29,7 +29,8 @@ import random
 def pytest_collection_modifyitems(items):
     {how}
 """
-EXPLAINED = {"rescore", "repeat", "restart-after-death", "ab", "best-baseline", "window-probe"}
+EXPLAINED = {"rescore", "best-baseline", "window-probe"}
+"""Reasons for which healthy servers may start again; none is that a test ran out of its config's place."""
 
 
 def starts_of(results: Path) -> list[tuple[str, str | None]]:
@@ -133,31 +134,30 @@ def test_orders_of_a_second_run(swept: pytest.Pytester, args: tuple[str, ...]) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("args", "extra"),
+    "args",
     [
-        (("-m", "bench"), []),
-        (("-m", "bench", "-p", "no:randomly", "--nf"), []),
-        (("-m", "exactness"), []),
-        (("bench/test_throughput.py::test_throughput[b8-k4-wnone-ctx60-c2]",), []),
-        (("bench/test_exactness.py::test_exact_against_baseline[b8-k4-wnone]",), []),
-        (("bench/test_effective_config.py",), []),
-        (("bench/test_contract.py", "-k", "serial"), []),
-        (("bench/test_sampling.py", "-k", "top_k"), []),
-        (("bench/test_full_level.py",), []),
-        (("-m", "coding", "-k", "two_sum or clamp or net_loss"), []),
+        ("-m", "bench"),
+        ("-m", "exactness"),
+        ("bench/test_throughput.py::test_throughput[b8-k4-wnone-ctx60-c2]",),
+        ("bench/test_exactness.py::test_exact_against_baseline[b8-k4-wnone]",),
+        ("bench/test_effective_config.py",),
+        ("bench/test_contract.py", "-k", "serial"),
+        ("bench/test_sampling.py", "-k", "top_k"),
+        ("bench/test_full_level.py", "bench/test_exactness.py"),
+        ("-m", "coding", "-k", "two_sum or clamp or net_loss"),
     ],
     ids=" ".join,
 )
-def test_the_suites(args: tuple[str, ...], extra: list[str], tmp_path: Path) -> None:
+def test_the_suites(args: tuple[str, ...], tmp_path: Path) -> None:
     found = run(*args, *SMALL, "--ddtree-budget=8", results=tmp_path)
     assert found.code == 0, found.output
     starts = starts_of(tmp_path)
     first = [config for config, reason in starts if reason is None]
     assert len(set(first)) == len(first), found.output
+    assert "b8-k4-wnone" in first
     assert set(first) <= {"baseline", "b8-k4-wnone"}
-    assert [reason for _, reason in starts if reason is not None] == extra
     for config, reason in starts:
-        assert reason is None or reason in EXPLAINED
+        assert reason is None or reason in EXPLAINED, found.output
         shown = f"{config} ({reason})" if reason else config
         assert re.search(rf"server starts: {len(starts)} in .*{re.escape(shown)} ", found.output), (
             found.output
