@@ -13,6 +13,9 @@ from pytest_ddtree.client.records import TokenScore
 
 _CONTEXT = 3
 
+UNSEEN_GAP = 1e-9
+"""Nats: the gap of a token that is known not to be the argmax while nothing else is known about it. Never shown as a figure."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedAnswer:

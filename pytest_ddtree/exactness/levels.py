@@ -11,7 +11,7 @@ from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.errors import RefusesLogprobs
 from pytest_ddtree.client.records import Record, Request, Sampling, TokenScore
 from pytest_ddtree.errors import Infrastructure
-from pytest_ddtree.exactness.judged import JudgedAnswer
+from pytest_ddtree.exactness.judged import UNSEEN_GAP, JudgedAnswer
 from pytest_ddtree.exactness.parallel import each
 from pytest_ddtree.exactness.prompts import AnswerFailed as AnswerFailed
 from pytest_ddtree.exactness.prompts import BaselineAnswers as BaselineAnswers
@@ -20,9 +20,6 @@ from pytest_ddtree.exactness.prompts import emitted_ids, prompts_by_tag
 
 Prefilled = dict[bytes, int]
 """Digest of a prefix -> the token that prefill puts after it."""
-
-UNSEEN_GAP = 1e-9
-"""Nats: the gap of a token that is known not to be the argmax while nothing else is known about it."""
 
 
 async def collect(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pytest_ddtree.client.generate import sampling_params
 from pytest_ddtree.client.records import Record
-from pytest_ddtree.exactness.judged import WorstToken
+from pytest_ddtree.exactness.judged import UNSEEN_GAP, WorstToken
 from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
 from pytest_ddtree.exactness.steps import place_in_step
 from pytest_ddtree.exactness.verdict import Verdict
@@ -62,12 +62,17 @@ def corruption_report(
 def _where(token: WorstToken, record: Record | None, decode: Decode) -> list[str]:
     place = place_in_step(record, token.position) if record is not None else None
     step = "" if place is None else f", {place}"
-    rank = f"rank {token.rank}" if token.rank is not None else f"not among the best {len(token.score.top)}"
     emitted = f"{token.score.token_id} {decode([token.score.token_id])!r}"
     lines = [
         f"  prompt {token.tag!r}, position {token.position} of the answer{step}",
-        f"  emitted {emitted}: gap {token.score.gap:.4g} nats, {rank}; the judge's best:",
     ]
+    if 0 < token.score.gap <= UNSEEN_GAP:
+        # Only the token that prefill puts there was asked for, so there is neither gap nor rank to show.
+        best = token.score.top[0][0]
+        lines.append(f"  emitted {emitted}; after the same tokens prefill gives {best} {decode([best])!r}")
+        return lines
+    rank = f"rank {token.rank}" if token.rank is not None else f"not among the best {len(token.score.top)}"
+    lines.append(f"  emitted {emitted}: gap {token.score.gap:.4g} nats, {rank}; the judge's best:")
     for token_id, logprob in token.score.top[:5]:
         mark = "  <- emitted" if token_id == token.score.token_id else ""
         lines.append(f"    {logprob:9.4f}  {token_id} {decode([token_id])!r}{mark}")

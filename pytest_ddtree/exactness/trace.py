@@ -90,7 +90,7 @@ class Trace:
         try:
             steps = json.loads(path.read_text(encoding="utf-8"))["steps"]
             return cls(tuple(Step(**{**step, "ids": tuple(step["ids"])}) for step in steps))
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"this is no saved trace: {type(error).__name__}: {error}") from None
 
 

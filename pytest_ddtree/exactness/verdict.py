@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pytest_ddtree.exactness.judged import WorstToken
+from pytest_ddtree.exactness.judged import UNSEEN_GAP, WorstToken
 
 VerdictKind = Literal["exact", "tie", "corrupt", "unknown"]
 Level = Literal["self", "first-divergence", "full"]
@@ -52,11 +52,18 @@ class Verdict:
     def share(self) -> float:
         return self.off / self.tokens if self.tokens else 0.0
 
+    @property
+    def largest_text(self) -> str:
+        """The largest gap, or that it is not known: without logprobs level self sees that a token is another one, not by how much."""
+        return "of unknown size" if 0 < self.largest <= UNSEEN_GAP else f"{self.largest:.3g} nats"
+
     def summary(self) -> str:
         """One line for tables and logs."""
-        head = f"{self.kind} at level {self.level}: {self.identical} of {self.prompts} answers identical, "
+        # At level self there is no baseline answer to be identical to.
+        same = "" if self.level == "self" else f"{self.identical} of {self.prompts} answers identical, "
+        head = f"{self.kind} at level {self.level}: {same}"
         body = f"{self.off} of {self.tokens} tokens not the argmax ({self.share:.2%}), "
-        gap = f"largest gap {self.largest:.3g} nats "
+        gap = f"largest gap {self.largest_text} "
         floor = f"(floor {self.floor_share:.2%}, {self.floor_largest:.3g} nats, n={self.floor_tokens})"
         return head + body + gap + floor
 

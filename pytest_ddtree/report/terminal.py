@@ -156,7 +156,7 @@ def _summary(results: Results) -> list[str]:
                 _extreme(speedups, least=True),
                 _extreme(speedups, least=False),
                 f"{min(accepts):.2f}-{max(accepts):.2f}" if accepts else "-",
-                "-" if verdict is None else f"{verdict.off}/{verdict.tokens}, {verdict.largest:.2g} nats",
+                "-" if verdict is None else f"{verdict.off}/{verdict.tokens}, {verdict.largest_text}",
             ]
         )
     head = ["config", "verdict", "least speedup", "best speedup", "accept length", "off argmax, largest gap"]

@@ -15,8 +15,7 @@ from benchmarks.exactness.small_runs import faulty, session, without_gaps
 from pytest_ddtree.client.records import TokenScore
 from pytest_ddtree.exactness.concluding import conclude
 from pytest_ddtree.exactness.floor import NoiseFloor, assumed_floor, floor_of
-from pytest_ddtree.exactness.judged import JudgedAnswer
-from pytest_ddtree.exactness.levels import UNSEEN_GAP
+from pytest_ddtree.exactness.judged import UNSEEN_GAP, JudgedAnswer
 from pytest_ddtree.exactness.power import PositionFault, power
 from pytest_ddtree.exactness.rule import Rule, criteria, judge
 

@@ -13,7 +13,7 @@ from pytest_ddtree.client.exchange import Exchange
 from pytest_ddtree.client.generate import decode
 from pytest_ddtree.client.records import Chunk, Record, Request, Sampling, TokenScore
 from pytest_ddtree.exactness.floor import assumed_floor
-from pytest_ddtree.exactness.judged import JudgedAnswer
+from pytest_ddtree.exactness.judged import UNSEEN_GAP, JudgedAnswer
 from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
 from pytest_ddtree.exactness.report import Reproduction, corruption_report, curl_command
 from pytest_ddtree.exactness.rule import Rule, judge
@@ -162,3 +162,20 @@ def test_steps_of_a_real_stream() -> None:
     assert sizes is not None
     assert len(sizes) == 8
     assert sum(sizes) == 15
+
+
+def test_what_level_self_cannot_know_is_not_shown_as_a_figure() -> None:
+    """Where only prefill's token is known there is no gap, no rank, and no baseline answer to be identical to."""
+    scores = tuple(
+        TokenScore(
+            position=3 + i, token_id=token, logprob=-UNSEEN_GAP if token == 9 else 0.0, top=((best, 0.0),)
+        )
+        for i, (token, best) in enumerate(zip(ANSWER.output_ids, (4, 5, 6, 7, 8), strict=True))
+    )
+    answer = JudgedAnswer(tag=PROMPT.tag, prompt_tokens=3, scores=scores)
+    verdict = judge([answer], assumed_floor(), Rule(), config="b8-k4-wnone", level="self")
+    text = corruption_report(verdict, {PROMPT.tag: PROMPT}, {PROMPT.tag: ANSWER}, decode=words)
+    assert "largest gap of unknown size" in text
+    assert "emitted 9 'nine'; after the same tokens prefill gives 6 'six'" in text
+    for figure in ("1e-09", "identical", "not among the best", "rank"):
+        assert figure not in text

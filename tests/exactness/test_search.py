@@ -69,6 +69,15 @@ def test_traces_are_sound_and_come_back_from_a_file(seed: int) -> None:
     assert all(step.request is None or step.request < 8 for step in trace.steps)
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "{}", "[]", '{"steps": 3}', '{"steps": [{"ids": 1}]}', "", "\x00"]
+)
+def test_what_is_no_trace_is_refused_as_such(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trace.json").write_text(text, "utf-8")
+    with pytest.raises(ValueError):
+        Trace.load(tmp_path / "trace.json")
+
+
 def test_a_trace_is_saved_and_loaded(tmp_path: Path) -> None:
     trace = random_trace(PROMPTS, Random(3))
     trace.save(tmp_path / "deep" / "t.json", why="because")
