@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from suite import SMALL, run
 
 BENCH = ("-m", "bench", "-k", "throughput and baseline", *SMALL)
 
 
+@pytest.mark.slow
 def test_a_file_carries_the_rounds_and_is_compared_with_its_own_machine_alone(tmp_path: Path) -> None:
     saved = tmp_path / "storage" / "0001_one.json"
     saved.parent.mkdir()

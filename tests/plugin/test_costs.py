@@ -28,6 +28,7 @@ def pytest_configure(config):
 """
 
 
+@pytest.mark.slow
 def test_a_plan_starts_nothing_and_knows_what_an_earlier_run_took(tmp_path: Path) -> None:
     plan = (*BENCH, "--ddtree-budget", "8,16", "--ddtree-plan")
     first = run(*plan, results=tmp_path)
@@ -69,6 +70,7 @@ def test_a_plan_starts_nothing_and_knows_what_an_earlier_run_took(tmp_path: Path
     assert stored.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_plan_counts_the_start_that_only_the_window_probe_needs(tmp_path: Path) -> None:
     probed = ("-m", "bench", "-k", "window_acts", *SMALL, "--ddtree-plan")
     alone = run(*probed, "--ddtree-window", "64", results=tmp_path)

@@ -21,6 +21,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "records"
 
 
+@pytest.mark.slow
 def test_the_next_session_needs_no_baseline(recorded: Path, tmp_path: Path) -> None:
     outcome = run(*SELECTION, f"--ddtree-records={recorded}", results=tmp_path)
     assert outcome.code == 0, outcome.output

@@ -48,8 +48,10 @@ def test_the_main_job_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("selection", "speed"),
-    [([], "skipped"), (["-k", "throughput"], "failure")],
-    ids=["with its exactness test", "speed test alone"],
+    [
+        pytest.param([], "skipped", marks=pytest.mark.slow, id="with its exactness test"),
+        pytest.param(["-k", "throughput"], "failure", id="speed test alone"),
+    ],
 )
 def test_the_speed_of_a_corrupt_server_never_passes(tmp_path: Path, selection: list[str], speed: str) -> None:
     outcome = run("-m", "bench", *PLANT, *SMALL, *selection, results=tmp_path)
@@ -135,8 +137,12 @@ def test_a_server_that_dies_in_a_test_is_an_error_that_says_so(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("plant", "words"),
-    [("accept_over_reported", "accept length"), ("silent_fallback", "no verify steps")],
-    ids=["accept length over-reported", "no speculation at all"],
+    [
+        pytest.param(
+            "accept_over_reported", "accept length", marks=pytest.mark.slow, id="accept length over-reported"
+        ),
+        pytest.param("silent_fallback", "no verify steps", id="no speculation at all"),
+    ],
 )
 def test_what_a_server_says_of_its_speculation_is_checked(tmp_path: Path, plant: str, words: str) -> None:
     outcome = run(

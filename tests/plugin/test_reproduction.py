@@ -35,6 +35,7 @@ def found(pattern: str, text: str) -> str:
     return match[1]
 
 
+@pytest.mark.slow
 def test_the_printed_commands_reproduce_the_corruption(
     servers: tuple[Running, Running], tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def own_suite(folder: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_users_own_answers_are_judged(tmp_path: Path) -> None:
     outcome = run(own_suite(tmp_path), *SMALL, results=tmp_path)
     names = {

@@ -86,6 +86,7 @@ def plain(*configs: str) -> list[tuple[str, str | None]]:
     return [(config, None) for config in configs]
 
 
+@pytest.mark.slow
 def test_one_start_a_config_whatever_shuffles_the_tests(swept: pytest.Pytester) -> None:
     found = once(swept, "-p", "shuffling")
     assert found == plain(*ALL)

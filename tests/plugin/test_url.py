@@ -20,6 +20,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
     baseline.stop()
 
 
+@pytest.mark.slow
 def test_two_urls_give_the_whole_main_job(servers: tuple[Running, Running], tmp_path: Path) -> None:
     baseline, tree = servers
     urls = (f"--ddtree-url={tree.url}", f"--ddtree-baseline-url={baseline.url}")

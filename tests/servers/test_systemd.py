@@ -130,7 +130,7 @@ def test_configs_come_and_the_unit_is_as_it_was(tmp_path: Path, machine: Machine
         command = machine.starts()[-1]
         assert "--speculative-num-draft-tokens 9" in command
         assert "--speculative-num-draft-tokens 8 " not in command
-        assert "team" not in command
+        assert "--served-model-name team" not in command
         assert (
             command.count("--speculative-draft-model-path") == 1
             or "--speculative-draft-model-path" not in command
@@ -192,6 +192,7 @@ def test_the_restart_race_is_waited_out(
         monkeypatch.delenv("FAKE_SYSTEMD_RACE")
 
 
+@pytest.mark.slow
 def test_an_old_server_that_never_goes_is_never_measured(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
