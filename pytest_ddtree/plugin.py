@@ -323,7 +323,7 @@ def _secrets(config: pytest.Config) -> tuple[str, ...]:
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     settings = settings_of(config)
-    if not given_of(config) and not asks_for_ours(config):
+    if not config.stash[GIVEN] and not asks_for_ours(config):
         return None
     where = ", ".join(settings.url) or settings.model or "embedded reference model"
     configs = ", ".join(one.id for one in grid_of(config))

@@ -44,17 +44,12 @@ class NoiseFloor:
     dispersion: float
     """Variance over mean of the counts per answer, at least 1, the largest of any condition."""
 
-    def largest_at(self, tokens: int) -> float:
-        """The largest gap to expect among `tokens` healthy tokens, nats.
-
-        A maximum grows with n. For gaps with an exponential tail of scale s the largest of m is about s ln m;
-        so the floor's own largest is raised by s ln(tokens / floor tokens) when more tokens are judged than
-        the floor has.
-        """
-        return self.largest + self.raised_by(tokens, self.scale)
-
     def raised_by(self, tokens: int, scale: float) -> float:
-        """How far the largest of `tokens` gaps exceeds the floor's largest, nats, for a tail of `scale`."""
+        """How far the largest of `tokens` gaps exceeds the floor's largest, nats, for a tail of `scale`.
+
+        A maximum grows with n. For gaps with an exponential tail of scale s the largest of m is about s ln m; so the floor's own
+        largest is raised by s ln(tokens / floor tokens) when more tokens are judged than the floor has.
+        """
         have = max(self.share_tokens, 1)
         return scale * math.log(tokens / have) if tokens > have else 0.0
 

@@ -13,8 +13,6 @@ from pytest_ddtree.exactness.prompts import AnswerFailed, Prompt, prompts_by_tag
 from pytest_ddtree.exactness.sampling import (
     Outside,
     Samples,
-    SamplingVerdict,
-    judge_samples,
     make_samples,
     outside_top_k,
 )
@@ -138,38 +136,6 @@ async def judged_samples(
     return await samples_of(
         baseline, prompts, records, concurrency=concurrency, top=top, seed=seed, steps=steps
     )
-
-
-async def verify_sampling(
-    client: AsyncClient,
-    baseline: AsyncClient,
-    prompts: Sequence[Prompt],
-    *,
-    config: str,
-    output: int = 64,
-    concurrency: int = 8,
-    top: int = 20,
-    seed: int = 0,
-    alpha: float = 0.001,
-) -> SamplingVerdict:
-    """Whether answers sampled at temperature 1 are samples from the baseline, whose own samples are the null.
-
-    Raises what `judged_samples` raises.
-    """
-    null = await judged_samples(
-        baseline,
-        baseline,
-        prompts,
-        output=output,
-        concurrency=concurrency,
-        top=top,
-        seed=seed + NULL_SEEDS,
-        steps=False,
-    )
-    run = await judged_samples(
-        client, baseline, prompts, output=output, concurrency=concurrency, top=top, seed=seed
-    )
-    return judge_samples(run, null, config=config, alpha=alpha)
 
 
 async def judge_top_k(

@@ -13,7 +13,8 @@ from pytest_ddtree.exactness.contract.catalogue import CONTRACT, judge_evidence
 from pytest_ddtree.exactness.contract.evidence import Subject
 from pytest_ddtree.exactness.levels import collect, self_consistency
 from pytest_ddtree.exactness.prompts import Prompt
-from pytest_ddtree.exactness.sampled import judge_top_k, sample, verify_sampling
+from pytest_ddtree.exactness.sampled import NULL_SEEDS, judge_top_k, judged_samples, sample
+from pytest_ddtree.exactness.sampling import judge_samples
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,11 @@ async def test_the_first_token_after_a_cached_prefix_is_prefills(
 async def test_sampled_answers_of_a_healthy_server_are_samples(
     healthy: Subject, bench: Bench, asked: tuple[Prompt, ...]
 ) -> None:
-    verdict = await verify_sampling(healthy.client, bench.baseline, asked, config="b8", output=96)
+    null = await judged_samples(
+        bench.baseline, bench.baseline, asked, output=96, seed=NULL_SEEDS, steps=False
+    )
+    own = await judged_samples(healthy.client, bench.baseline, asked, output=96)
+    verdict = judge_samples(own, null, config="b8")
     assert verdict.passed, verdict.reasons
     few = asked[:4]
     drawn = await sample(healthy.client, few, output=32, concurrency=8, temperature=1.6, top_k=3)

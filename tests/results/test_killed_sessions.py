@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from session_process import start_session
 
 from pytest_ddtree.report.terminal import lines
 from pytest_ddtree.results.model import Results
 from pytest_ddtree.results.runs import StoredRun, cells_of, find_runs, read_run
 from pytest_ddtree.results.store import parse
 
-ROOT = Path(__file__).parents[2]
 CONFIGS = ("baseline", "chain-wnone", "b4-k4-wnone")
 SWEEP = (
     *("-m", "bench", "-k", "throughput or exact_against or effective_config", "-p", "no:cacheprovider"),
@@ -29,14 +27,7 @@ ROUNDS = 4 * 2 * len(CONFIGS)
 
 
 def start(results: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "pytest", *SWEEP, f"--ddtree-results={results}", *arguments],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return start_session(results, *SWEEP, *arguments)
 
 
 def finish(results: Path, *arguments: str) -> str:

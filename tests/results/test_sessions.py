@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from session_process import start_session
 
 from pytest_ddtree.results.expected import read_expected
 from pytest_ddtree.results.runs import find_runs, read_run
 
-ROOT = Path(__file__).parents[2]
 SMALL = (
     *(
         "-m",
@@ -30,14 +28,7 @@ SMALL = (
 
 
 def start(results: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "pytest", *SMALL, f"--ddtree-results={results}", *arguments],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return start_session(results, *SMALL, *arguments)
 
 
 def run(results: Path, *arguments: str) -> tuple[int, str]:
