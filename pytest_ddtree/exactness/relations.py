@@ -104,18 +104,24 @@ def _is_wide(config: Config, block_size: int | None) -> bool:
 
 
 def _branches(
-    tree: Acceptance, chain: Acceptance, *, size: int, alpha: float, least: float = 1.01
+    tree: Acceptance, chain: Acceptance, *, size: int, alpha: float, least: float = 1.02
 ) -> Relation:
     """Whether a wide tree does better than the chain at all; else its branches are dead.
 
-    Broken when the gain is surely below 1 %. Says nothing where the chain leaves little room, or where few
-    prompts are in common.
+    Broken when the gain is surely below 2 %, holds when there surely is one. Says nothing between the two, where the chain leaves
+    little room, or where few prompts are in common.
     """
     seen = log_ratio_interval(tree.counts, chain.counts, alpha=alpha)
-    kind: RelationKind = "broken" if seen.high < least else "holds"
-    reason = "(no gain)" if seen.high < least else ""
-    if seen.prompts < MIN_PROMPTS or (kind == "broken" and chain.accept_length > 0.6 * size):
-        kind, reason = "unknown", "(too few prompts, or no room above the chain)"
+    kind: RelationKind = "holds"
+    reason = ""
+    if seen.prompts < MIN_PROMPTS:
+        kind, reason = "unknown", f"(only {seen.prompts} prompts in common, {MIN_PROMPTS} are needed)"
+    elif seen.high < least:
+        kind, reason = "broken", "(no gain)"
+        if chain.accept_length > 0.6 * size:
+            kind, reason = "unknown", "(no room above the chain)"
+    elif seen.low <= 1.0:
+        kind, reason = "unknown", "(too few tokens to see a gain: more with --ddtree-exactness-prompts)"
     return _found(
         "the branches of a wide tree accept what the chain does not", tree, chain, seen, kind, reason
     )

@@ -14,7 +14,13 @@ from pytest_ddtree.client.records import Chunk, Outcome, Record, Request, Sampli
 from pytest_ddtree.exactness.contract.batches import accept_decay, border_lengths, drafts_worse
 from pytest_ddtree.exactness.contract.catalogue import CONTRACT
 from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, of_length, taken
-from pytest_ddtree.exactness.contract.parameters import json_problem, refused, repeats
+from pytest_ddtree.exactness.contract.parameters import (
+    beginning_problem,
+    begun_alike,
+    json_problem,
+    refused,
+    repeats,
+)
 from pytest_ddtree.exactness.contract.reporting import looping, same_text, usage_problems
 from pytest_ddtree.exactness.contract.stops import choose_stops, stop_id_problems, stop_string_problems
 from pytest_ddtree.exactness.prompts import Prompt
@@ -223,6 +229,24 @@ def test_evidence_numbers_answers_of_one_name_and_keeps_failures() -> None:
 def test_json_is_checked_by_its_schema(text: str, problem: str | None) -> None:
     found = json_problem(text)
     assert (found is None) if problem is None else problem in (found or "")
+
+
+@pytest.mark.parametrize("text", ["", " \n", "{", '{ "na', '{"count": 3, "na', '{\n  "name": "a{'])
+def test_json_that_was_cut_may_still_become_what_its_schema_asks_for(text: str) -> None:
+    assert beginning_problem(text) is None
+
+
+@pytest.mark.parametrize("text", ["def f():", "[", '"name"', "{}", '{"other"', "{'name'", '{"name_'])
+def test_json_that_was_cut_cannot_become_it(text: str) -> None:
+    assert beginning_problem(text) == "does not begin as such an object"
+
+
+def test_only_answers_that_begin_alike_are_compared() -> None:
+    """A walk that ignores the temperature still gets other first tokens from prefill."""
+    ignored = [[(1, 5, 6), (2, 7, 8), (1, 5, 6), (1, 5, 6)], [(3, 4, 4), (3, 4, 4)]]
+    assert begun_alike(ignored) == (3, 0)
+    assert begun_alike([*ignored, [(9, 1), (9, 2)]]) == (3, 1)
+    assert begun_alike([[(1, 2)], [(1, 2)]]) == (0, 0), "other prompts are not compared"
 
 
 def test_small_things() -> None:

@@ -71,6 +71,20 @@ def test_a_wide_tree_that_is_never_better_than_the_chain_has_dead_branches() -> 
     assert broken([perfect, Acceptance(tree(32), perfect.counts)]) == []
 
 
+def test_a_gain_that_few_tokens_do_not_show_is_unknown() -> None:
+    name = "the branches of a wide tree accept what the chain does not"
+    chain = made(CHAIN, 2.0, 1, prompts=8)
+    noisy = {
+        tag: (tokens + (index % 3 - 1) * 20, steps)
+        for index, (tag, (tokens, steps)) in enumerate(chain.counts.items())
+    }
+    (found,) = [
+        one for one in relations([chain, Acceptance(tree(32), noisy)], block_size=8) if one.name == name
+    ]
+    assert (found.kind, found.low < 1.0, found.high > 1.02) == ("unknown", True, True)
+    assert "--ddtree-exactness-prompts" in found.summary()
+
+
 def test_a_tree_smaller_than_a_block_need_not_reach_the_chain() -> None:
     assert relations([made(CHAIN, 2.4, 1), made(tree(2), 1.5, 2)], block_size=8) == ()
 

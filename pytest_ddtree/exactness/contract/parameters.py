@@ -147,12 +147,16 @@ async def truncation(subject: Subject, *, count: int = 3) -> Evidence:
     return found.evidence()
 
 
-async def seeds(subject: Subject, *, count: int = 3) -> Evidence:
-    """At temperature 1 other seeds give other answers: the temperature is not ignored."""
+async def seeds(subject: Subject, *, count: int = 3, rounds: int = 8, enough: int = 3) -> Evidence:
+    """At temperature 1 other seeds give other answers: the temperature is not ignored.
+
+    The first token is prefill's, which may honour what the verify walk ignores; so answers are compared that begin alike.
+    Seeds are tried until two such answers differ, as they soon do, or `enough` have repeated an earlier one to the end.
+    """
     found = Gathering()
     prompts = list(subject.prompts[:count])
-    answers: list[list[tuple[int, ...]]] = []
-    for seed in range(3):
+    answers: list[list[tuple[int, ...]]] = [[] for _ in prompts]
+    for seed in range(rounds):
         sampling = Sampling(
             max_new_tokens=max(16, subject.output // 2),
             temperature=1.0,
@@ -164,13 +168,35 @@ async def seeds(subject: Subject, *, count: int = 3) -> Evidence:
         records = await ask_all(subject, prompts, sampling, concurrency=count)
         if not all(_take(found, record, "temperature 1") for record in records):
             return found.evidence()
-        answers.append([emitted_ids(record) for record in records])
-    same = sum(1 for of_prompt in zip(*answers, strict=True) if len(set(of_prompt)) == 1)
-    if same == len(prompts):
-        found.problems.append(
-            f"at temperature 1 each of {same} prompts has the same answer under 3 seeds: the temperature is ignored"
-        )
+        for of_prompt, record in zip(answers, records, strict=True):
+            of_prompt.append(emitted_ids(record))
+        same, other = begun_alike(answers)
+        if other:
+            return found.evidence()
+        if same >= enough:
+            found.problems.append(
+                f"at temperature 1, {same} answers under other seeds repeat one that began with the same token, and none "
+                "differs from it: the temperature is ignored"
+            )
+            return found.evidence()
+    found.notes.append(f"too few answers begin alike under {rounds} seeds: what follows was not compared")
     return found.evidence()
+
+
+def begun_alike(answers: Sequence[Sequence[tuple[int, ...]]]) -> tuple[int, int]:
+    """Of each prompt's answers, those that begin with the token of an earlier one: how many are that answer, how many differ."""
+    same = other = 0
+    for of_prompt in answers:
+        first: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for ids in of_prompt:
+            earlier = first.get(ids[:1])
+            if earlier is None:
+                first[ids[:1]] = ids
+            elif earlier == ids:
+                same += 1
+            else:
+                other += 1
+    return same, other
 
 
 SCHEMA = {
@@ -192,13 +218,23 @@ async def grammar(subject: Subject, *, count: int = 3) -> Evidence:
             continue
         if (record.finish_reason or {}).get("type") == "length":
             found.notes.append(f"{prompt.tag}: the length limit cut the JSON")
-            continue
-        problem = json_problem(record.text)
+            problem = beginning_problem(record.text)
+        else:
+            problem = json_problem(record.text)
         if problem is not None:
             found.problems.append(
                 f"{prompt.tag}: the answer to a JSON schema {problem}: {record.text[:80]!r}"
             )
     return found.evidence()
+
+
+def beginning_problem(text: str) -> str | None:
+    """Why no JSON by `SCHEMA` begins with `text`, as far as its first member's name; None if one may."""
+    opened = text.lstrip()
+    member = opened[1:].lstrip()
+    names = [f'"{name}"' for name in ("name", "count")]
+    begun = any(member.startswith(name) or name.startswith(member) for name in names)
+    return None if not opened or (opened.startswith("{") and begun) else "does not begin as such an object"
 
 
 def json_problem(text: str) -> str | None:
