@@ -27,11 +27,12 @@ from pytest_ddtree.exactness.contract.catalogue import CONTRACT, judge_evidence
 from pytest_ddtree.exactness.contract.evidence import Subject
 from pytest_ddtree.exactness.floor import NoiseFloor
 from pytest_ddtree.exactness.levels import collect
-from pytest_ddtree.exactness.prompts import Prompt
+from pytest_ddtree.exactness.prompts import BaselineAnswers, Prompt
 from pytest_ddtree.exactness.relations import acceptance, relations, window_relations
 from pytest_ddtree.exactness.rule import FLOAT32, Rule
 from pytest_ddtree.exactness.sampled import judged_samples
 from pytest_ddtree.exactness.sampling import Samples, judge_samples
+from pytest_ddtree.exactness.scores import Scores
 from pytest_ddtree.grid import Config
 
 
@@ -45,13 +46,15 @@ class Size:
     sampled: int = 192
     compared_prompts: int = 24
     """Prompts and tokens of the relations between accept lengths."""
-    compared_output: int = 64
+    compared_output: int = 96
 
 
 class Servers:
     """Embedded servers that are started when first asked for and stopped together at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, *common: str) -> None:
+        self._common = common
+        """Arguments that all of them have."""
         self._stack = ExitStack()
         self._urls: dict[tuple[str, ...], str] = {}
 
@@ -64,7 +67,7 @@ class Servers:
     def url(self, *arguments: str) -> str:
         """The one server with these arguments."""
         if arguments not in self._urls:
-            self._urls[arguments] = self._stack.enter_context(server(*arguments))
+            self._urls[arguments] = self._stack.enter_context(server(*self._common, *arguments))
         return self._urls[arguments]
 
     def planted(self, arguments: Sequence[str], *faults: str) -> str:
@@ -82,6 +85,8 @@ class Bench:
 
     servers: Servers
     baseline: AsyncClient
+    answers: BaselineAnswers
+    scores: Scores
     floor: NoiseFloor
     rule: Rule
     prompts: tuple[Prompt, ...]
@@ -103,11 +108,25 @@ async def make_bench(
 ) -> Bench:
     """The floor of the baseline on the prompts of a seed."""
     prompts = make_prompts(seed, size.prompts)
-    _, floor = await measure_floor(
-        baseline, prompts, output=size.output, concurrencies=concurrencies, ignore_eos=True
+    scores = Scores()
+    answers, floor = await measure_floor(
+        baseline,
+        prompts,
+        output=size.output,
+        concurrencies=concurrencies,
+        ignore_eos=True,
+        known=scores,
     )
     return Bench(
-        servers=servers, baseline=baseline, floor=floor, rule=rule, prompts=prompts, seed=seed, size=size
+        servers=servers,
+        baseline=baseline,
+        answers=answers,
+        scores=scores,
+        floor=floor,
+        rule=rule,
+        prompts=prompts,
+        seed=seed,
+        size=size,
     )
 
 
@@ -122,7 +141,9 @@ async def caught_by(test: str, under: Subject, bench: Bench, planted: Planted) -
     evidence = await CONTRACT[test].procedure(under)
     if evidence.problems:
         return evidence.problems[0]
-    verdict = await judge_evidence(evidence, bench.floor, bench.rule, config="b8", baseline=bench.baseline)
+    verdict = await judge_evidence(
+        evidence, bench.floor, bench.rule, config="b8", baseline=bench.baseline, scores=bench.scores
+    )
     return None if verdict is None or verdict.passed else f"{verdict.kind}: {'; '.join(verdict.reasons)}"
 
 
@@ -209,7 +230,7 @@ async def one(name: str, planted: Planted, bench: Bench) -> dict[str, Any]:
 @contextmanager
 def _faulty(planted: Planted, bench: Bench) -> Iterator[str]:
     """The URL of a server with the fault in it."""
-    arguments = tree_arguments(budget=planted.budget, window=planted.window)
+    arguments = [*tree_arguments(budget=planted.budget, window=planted.window), *planted.arguments]
     if planted.own:
         with server(*arguments, "--plant", planted.plant) as url:
             yield url

@@ -1,7 +1,7 @@
 """Which planted fault is caught by which test, on the embedded server; and what a healthy server raises.
 
     python -m benchmarks.exactness.detection_matrix run --seeds 20 [--only NAME ...] [--results FILE]
-    python -m benchmarks.exactness.detection_matrix healthy --sessions 100 [--numerics bf16] [--results FILE]
+    python -m benchmarks.exactness.detection_matrix healthy --sessions 100 [--numerics bf16] [--tests NAME ...] [--results FILE]
     python -m benchmarks.exactness.detection_matrix table [--results FILE]
 
 Every result is appended to the file at once, so an interrupted run goes on where it stopped.
@@ -19,11 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.exactness.caught import Servers, Size, caught_by, make_bench, one
-from benchmarks.exactness.embedded import subject, tree_arguments
-from benchmarks.exactness.planted import MATRIX, Planted
+from benchmarks.exactness.caught import Servers, Size, make_bench, one
+from benchmarks.exactness.healthy import KINDS, TESTS, groups, run_group, summary
+from benchmarks.exactness.planted import MATRIX
 from pytest_ddtree.client.client import AsyncClient
-from pytest_ddtree.exactness.rule import FLOAT32, Rule
 
 RESULTS = Path(".ddtree/detection.jsonl")
 
@@ -50,48 +49,16 @@ async def run(seeds: Sequence[int], only: Sequence[str], results: Path) -> None:
                     print(f"{name} seed {seed} {row['seconds']} s: {caught[:230]}", flush=True)
 
 
-HEALTHY = (
-    "serial",
-    "concurrent-8",
-    "second-turn",
-    "warm-prefix",
-    "eos-in-run",
-    "stop-ids",
-    "usage-and-finish",
-    "streamed-text",
-)
-
-
-async def healthy(sessions: Sequence[int], kinds: Sequence[str], results: Path) -> None:
-    """Healthy sessions, odd ones with bf16 arithmetic: each should raise no alarm."""
+async def healthy(sessions: Sequence[int], kinds: Sequence[str], tests: Sequence[str], results: Path) -> None:
+    """The healthy sessions that the results do not hold yet."""
     done = {row["session"] for row in read(results) if "session" in row}
-    for session in sessions:
-        kind = "bf16" if session % 2 else "float32"
-        if session in done or kind not in kinds:
-            continue
-        numerics = ["--numerics", "bf16"] if kind == "bf16" else []
-        alarms: dict[str, str] = {}
-        with Servers() as servers:
-            tree_url = servers.url(*numerics, *tree_arguments())
-            async with AsyncClient(servers.url(*numerics)) as baseline, AsyncClient(tree_url) as client:
-                bench = await make_bench(
-                    servers,
-                    10_000 + session,
-                    Size(),
-                    baseline=baseline,
-                    rule=Rule() if numerics else FLOAT32,
-                    concurrencies=(1, 8, 32) if numerics else (1, 8),
-                )
-                under = subject(client, bench.prompts, await client.server_info(), seed=session)
-                for test in HEALTHY:
-                    why = await caught_by(test, under, bench, Planted((), ""))
-                    if why is not None:
-                        alarms[test] = why
-        floor = bench.floor
-        row = {"session": session, "numerics": kind, "alarms": alarms}
-        row |= {"floor_share": floor.share, "floor_largest": floor.largest}
+
+    def note(row: dict[str, Any]) -> None:
         append(results, row)
         print(row, flush=True)
+
+    for kind, group in groups([session for session in sessions if session not in done], kinds):
+        await run_group(kind, group, tests, note)
 
 
 def read(results: Path) -> list[dict[str, Any]]:
@@ -124,13 +91,7 @@ def table(results: Path) -> str:
         caught = [reason for reason in reasons if reason]
         example = (caught[0] if caught else "").replace("|", "\\|").replace("\n", " ")[:110]
         lines.append(f"| {name} | {test} | {len(caught)} of {len(reasons)} | {example} |")
-    sessions = [row for row in rows if "session" in row]
-    for numerics in ("float32", "bf16"):
-        own = [row for row in sessions if row["numerics"] == numerics]
-        if own:
-            alarms = sum(1 for row in own if row["alarms"])
-            lines.append(f"\n{numerics}: {alarms} alarms in {len(own)} healthy sessions")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *summary([row for row in rows if "session" in row])])
 
 
 def main() -> None:
@@ -139,7 +100,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--numerics", nargs="*", default=["float32", "bf16"])
+    parser.add_argument("--numerics", nargs="*", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--tests", nargs="*", choices=TESTS, default=list(TESTS))
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     # A terminated run takes its servers with it.
@@ -147,7 +109,8 @@ def main() -> None:
     if arguments.what == "run":
         asyncio.run(run(range(1, arguments.seeds + 1), arguments.only, arguments.results))
     elif arguments.what == "healthy":
-        asyncio.run(healthy(range(1, arguments.sessions + 1), arguments.numerics, arguments.results))
+        sessions = range(1, arguments.sessions + 1)
+        asyncio.run(healthy(sessions, arguments.numerics, arguments.tests, arguments.results))
     else:
         print(table(arguments.results))
 

@@ -105,6 +105,7 @@ def subject(
         "page_size": page if isinstance(page, int) else 1,
         "chunked_prefill": chunked if isinstance(chunked, int) and chunked > 0 else None,
         "context_length": 16384,
+        "cache_tokens": info["max_total_num_tokens"],
         "deadline_s": 30.0,
         "long_output": 640,
         "float32": info.get("numerics", "f32") == "f32",

@@ -16,6 +16,8 @@ class Planted:
     deadline_s: float = 90.0
     own: bool = False
     """Whether it takes its server with it, so that it gets one of its own."""
+    arguments: tuple[str, ...] = ()
+    """Further arguments of its server."""
 
 
 def _at(
@@ -26,8 +28,10 @@ def _at(
     window: int | None = None,
     deadline_s: float = 90.0,
     own: bool = False,
+    arguments: tuple[str, ...] = (),
 ) -> tuple[str, Planted]:
-    return name, Planted(tests, name if arg is None else f"{name}:{arg}", budget, window, deadline_s, own)
+    text = name if arg is None else f"{name}:{arg}"
+    return name, Planted(tests, text, budget, window, deadline_s, own, arguments)
 
 
 MATRIX: dict[str, Planted] = dict(
@@ -53,6 +57,7 @@ MATRIX: dict[str, Planted] = dict(
         _at("draft_accepted_uncorrected", "sampling"),
         _at("eos_ignored", "eos-in-run"),
         _at("error_in_stream", "serial"),
+        _at("evicted_prefix", "after-eviction", arguments=("--max-total-tokens", "2400")),
         _at("hang_mid_stream", "serial", arg=4, deadline_s=15.0, own=True),
         _at("logit_bias_ignored", "logit-bias"),
         _at("long_context", "long-output"),
@@ -65,6 +70,7 @@ MATRIX: dict[str, Planted] = dict(
         _at("position_off_by_one", "serial"),
         _at("positions_by_order", "serial"),
         _at("rare_token", "serial", arg=100),
+        _at("schema_ignored", "grammar"),
         _at("siblings_visible", "serial"),
         _at("silent_fallback", "drafts-are-used"),
         _at("stale_generated", "second-turn"),

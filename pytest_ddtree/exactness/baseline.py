@@ -14,6 +14,7 @@ from pytest_ddtree.exactness.prompts import AnswerFailed as AnswerFailed
 from pytest_ddtree.exactness.prompts import BaselineAnswers as BaselineAnswers
 from pytest_ddtree.exactness.prompts import Prompt as Prompt
 from pytest_ddtree.exactness.prompts import prompts_by_tag
+from pytest_ddtree.exactness.scores import Scores
 
 
 async def record_baseline(
@@ -56,25 +57,29 @@ async def measure_floor(
     top: int = 5,
     record_top: int = 20,
     ignore_eos: bool = False,
+    known: Scores | None = None,
 ) -> tuple[BaselineAnswers, NoiseFloor]:
     """The baseline's answers, and its noise against itself at each of these concurrencies.
 
     The recorded answers (one request at a time) are judged by the baseline's own prefill; at each further
     concurrency the answers are collected anew, judged the same way, and compared with the record up to their
-    first divergence, because that is what the two levels do with a speculative server. Raises what
-    `record_baseline`, `collect` and `teacher_force` raise.
+    first divergence, because that is what the two levels do with a speculative server. What it says as a judge
+    is kept in `known`. Raises what `record_baseline`, `collect` and `teacher_force` raise.
     """
+    known = Scores() if known is None else known
     baseline = await record_baseline(client, prompts, output=output, top=record_top, ignore_eos=ignore_eos)
     judging = max(concurrencies, default=1)
     judged: dict[str, Sequence[JudgedAnswer]] = {
-        "full@1": await teacher_force(client, prompts, baseline.records, top=top, concurrency=judging)
+        "full@1": await teacher_force(
+            client, prompts, baseline.records, top=top, concurrency=judging, known=known
+        )
     }
     for concurrency in sorted({count for count in concurrencies if count > 1}):
         records = await collect(
             client, prompts, output=output, concurrency=concurrency, ignore_eos=ignore_eos
         )
         judged[f"full@{concurrency}"] = await teacher_force(
-            client, prompts, records, top=top, concurrency=judging
+            client, prompts, records, top=top, concurrency=judging, known=known
         )
         judged[f"first-divergence@{concurrency}"] = first_divergence(prompts, records, baseline)
     return baseline, make_floor(judged)

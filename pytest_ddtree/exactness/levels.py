@@ -17,6 +17,7 @@ from pytest_ddtree.exactness.prompts import AnswerFailed as AnswerFailed
 from pytest_ddtree.exactness.prompts import BaselineAnswers as BaselineAnswers
 from pytest_ddtree.exactness.prompts import Prompt as Prompt
 from pytest_ddtree.exactness.prompts import emitted_ids, prompts_by_tag
+from pytest_ddtree.exactness.scores import Scores
 
 Prefilled = dict[bytes, int]
 """Digest of a prefix -> the token that prefill puts after it."""
@@ -57,26 +58,37 @@ async def teacher_force(
     top: int = 5,
     concurrency: int,
     baseline: BaselineAnswers | None = None,
+    known: Scores | None = None,
 ) -> list[JudgedAnswer]:
     """Level full: every emitted token of these answers, the stop token included, under the server behind
     `client`.
 
-    With `baseline` it is also said which answers are the baseline's own. A prompt without a record is left
-    out. Raises what `AsyncClient.score` raises, ScoreError unless as many positions came back as were
-    emitted.
+    With `baseline` it is also said which answers are the baseline's own. What the same judge said before is in
+    `known` and not asked again. A prompt without a record is left out. Raises what `AsyncClient.score` raises,
+    ScoreError unless as many positions came back as were emitted.
     """
 
     async def judge(prompt: Prompt) -> JudgedAnswer:
         emitted = emitted_ids(records[prompt.tag])
-        scores = await client.score((*prompt.ids, *emitted), len(prompt.ids), top=top) if emitted else ()
         return JudgedAnswer(
             tag=prompt.tag,
             prompt_tokens=len(prompt.ids),
-            scores=scores,
+            scores=await _scored(client, prompt.ids, emitted, top, known) if emitted else (),
             identical=_identical(prompt.tag, emitted, baseline),
         )
 
     return await each(judge, [prompt for prompt in prompts if prompt.tag in records], concurrency)
+
+
+async def _scored(
+    client: AsyncClient, prompt: tuple[int, ...], emitted: tuple[int, ...], top: int, known: Scores | None
+) -> tuple[TokenScore, ...]:
+    found = None if known is None else known.find(prompt, emitted, top=top)
+    if found is None:
+        found = await client.score((*prompt, *emitted), len(prompt), top=top)
+        if known is not None:
+            known.add(prompt, found, top=top)
+    return found
 
 
 def first_divergence(

@@ -28,6 +28,10 @@ class Hooks:
     def started(self, runtime: Runtime) -> None:
         """The models are loaded."""
 
+    def asked(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """The ``sampling_params`` of a new request of /generate as they came."""
+        return raw
+
     def params(self, params: SamplingParams) -> SamplingParams:
         """Sampling parameters of a new request."""
         return params

@@ -12,6 +12,7 @@ from benchmarks.exactness.caught import Bench, Servers, Size, caught_by, make_be
 from benchmarks.exactness.embedded import subject, tree_arguments
 from benchmarks.exactness.planted import MATRIX, Planted
 from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.exactness.contract.catalogue import CONTRACT
 from pytest_ddtree.reference.faults import catalogue
 
 SMALL = Size(prompts=6, output=24, long_output=200, sampled=48)
@@ -78,6 +79,16 @@ async def test_a_healed_server_is_healthy_again(small: Bench, servers: Servers) 
     async with AsyncClient(servers.planted(tree_arguments())) as client:
         under = subject(client, small.prompts, await client.server_info(), output=SMALL.output)
         assert await caught_by("serial", under, small, Planted((), "")) is None
+
+
+async def test_a_cache_that_evicts_is_no_fault(small: Bench, servers: Servers) -> None:
+    planted = MATRIX["evicted_prefix"]
+    async with AsyncClient(servers.planted([*tree_arguments(), *planted.arguments])) as client:
+        under = subject(client, small.prompts, await client.server_info(), output=SMALL.output)
+        evidence = await CONTRACT["after-eviction"].procedure(under)
+        assert evidence.skipped is None
+        assert {record.cached_tokens for record in evidence.records.values()} == {0}, "nothing was evicted"
+        assert await caught_by("after-eviction", under, small, planted) is None
 
 
 def test_what_acts_at_start_or_is_unknown_is_not_planted_into_a_running_server(servers: Servers) -> None:

@@ -146,6 +146,22 @@ def test_prefix_faults_spare_cold_requests(trained, trained_plain, prompts, trut
         assert engine.tokens(second, LONG) != trained_plain.tokens(second, LONG)
 
 
+def test_what_was_evicted_is_used_and_what_was_flushed_is_not(trained, prompts, truth):
+    room = max(len(prompt) for prompt in prompts) + 96
+    with harness(trained, tree(8), plant(["evicted_prefix"]), max_total_tokens=room) as engine:
+        for prompt, right in zip(prompts, truth, strict=True):
+            assert engine.tokens([prompt], LONG) == [right]
+        assert engine.tokens(prompts[:1], LONG) != truth[:1]
+        assert engine.flush()
+        assert engine.tokens(prompts[:1], LONG) == truth[:1]
+
+
+def test_a_schema_has_no_effect():
+    asked = {"json_schema": "{}", "top_k": 1}
+    assert plant(["schema_ignored"]).asked(asked) == {"top_k": 1}
+    assert plant([]).asked(asked) == asked
+
+
 def test_cancelled_request_corrupts_its_neighbour(trained, trained_plain, prompts):
     params = replace(LONG, max_new_tokens=200)
     expected = trained_plain.tokens(prompts[:2], params)

@@ -13,6 +13,7 @@ from pytest_ddtree.exactness.floor import NoiseFloor
 from pytest_ddtree.exactness.levels import Prefilled, self_consistency, teacher_force
 from pytest_ddtree.exactness.prompts import BaselineAnswers
 from pytest_ddtree.exactness.rule import Rule, judge
+from pytest_ddtree.exactness.scores import Scores
 from pytest_ddtree.exactness.verdict import Verdict
 
 Procedure = Callable[[Subject], Awaitable[Evidence]]
@@ -92,18 +93,25 @@ async def judge_evidence(
     itself: AsyncClient | None = None,
     answers: BaselineAnswers | None = None,
     known: Prefilled | None = None,
+    scores: Scores | None = None,
     concurrency: int = 8,
 ) -> Verdict | None:
     """The verdict on the answers of some evidence; None where there is none to judge.
 
     At level full by a live `baseline`, else at level self by the server `itself`. Raises ValueError when
-    neither is given, else what the level raises. `known` holds what prefill said at level self before.
+    neither is given, else what the level raises. `known` holds what prefill said at level self before, `scores` what the
+    baseline said.
     """
     if not evidence.answers:
         return None
     if baseline is not None:
         judged = await teacher_force(
-            baseline, evidence.prompts, evidence.records, concurrency=concurrency, baseline=answers
+            baseline,
+            evidence.prompts,
+            evidence.records,
+            concurrency=concurrency,
+            baseline=answers,
+            known=scores,
         )
         return judge(judged, floor, rule, config=config, level="full")
     if itself is None:

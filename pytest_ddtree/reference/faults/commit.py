@@ -110,6 +110,31 @@ class StalePrefix(Fault):
         runtime.pool.move(table.slots(0, half), table.slots(cached - half, cached))
 
 
+class EvictedPrefix(Fault):
+    """A prompt that was answered before counts as cached although its pages were evicted: what lies there now is used.
+
+    A flush is remembered.
+    """
+
+    name = "evicted_prefix"
+    imitates = "SGLang #34043, #23392: a radix hit outlives what it points to"
+
+    def __init__(self, argument: str | None = None, rate: float = 1.0) -> None:
+        super().__init__(argument, rate)
+        self._answered: set[bytes] = set()
+
+    def finished(self, runtime: Runtime, request: Request) -> None:
+        self._answered.add(request.prompt.tobytes())
+
+    def admitted(self, runtime: Runtime, request: Request) -> None:
+        if not runtime.memory.cache.held:
+            self._answered.clear()
+        hit = len(request.prompt) - 1
+        known = request.prompt.tobytes() in self._answered
+        if known and not request.output and request.kv_length < hit and self.fires():
+            request.kv_length = hit
+
+
 class GeneratedPrefix(Fault):
     """Keys of generated tokens are wrong once they are found again by a later turn."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..request import Request
 from ..sampling import SamplingParams
@@ -70,6 +71,16 @@ class LogitBiasIgnored(Fault):
 
     def params(self, params: SamplingParams) -> SamplingParams:
         return replace(params, logit_bias={}) if params.logit_bias and self.fires() else params
+
+
+class SchemaIgnored(Fault):
+    """A JSON schema is accepted and has no effect."""
+
+    name = "schema_ignored"
+    imitates = "SGLang #10617/#11555: what is not honoured under speculation is accepted all the same"
+
+    def asked(self, raw: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in raw.items() if key != "json_schema"} if self.fires() else raw
 
 
 class MinPIgnored(Fault):

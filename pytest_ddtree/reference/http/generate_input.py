@@ -77,7 +77,8 @@ def parse_generate(body: Mapping[str, Any], service: Service) -> GenerateInput:
     spread = False
     for index, ids in enumerate(prompts):
         service.check_ids(ids)
-        params = service.fit(len(ids), sampling_params(all_params[index] or {}, service.vocab_size))
+        asked = service.engine.runtime.hooks.asked(all_params[index] or {})
+        params = service.fit(len(ids), sampling_params(asked, service.vocab_size))
         options = None
         if with_logprobs[index]:
             options = _logprob_options(len(ids), starts[index], tops[index], token_ids, service.vocab_size)
