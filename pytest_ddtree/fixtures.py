@@ -12,6 +12,7 @@ from pytest_ddtree.items import cell_of, config_of
 
 if TYPE_CHECKING:
     from pytest_ddtree.ab import AbOutcome
+    from pytest_ddtree.baselines import Baseline
     from pytest_ddtree.client.client import AsyncClient
     from pytest_ddtree.client.sync import Client
     from pytest_ddtree.coding.counters import Counter
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from pytest_ddtree.results.model import CellFigures
     from pytest_ddtree.run import Run
     from pytest_ddtree.servers.handle import Server
-    from pytest_ddtree.verifying import Baseline
     from pytest_ddtree.windows import Probed
 
 

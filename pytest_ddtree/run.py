@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -54,6 +55,10 @@ from pytest_ddtree.workload.choice import workload_of
 from pytest_ddtree.workload.prompts import PromptMaker
 
 T = TypeVar("T")
+
+
+async def _coroutine(awaited: Awaitable[T]) -> T:
+    return await awaited
 
 
 class Run:
@@ -191,6 +196,7 @@ class Run:
     def _live(self, config: Config) -> Server:
         if self.plan.needs_baseline and self.has_baseline:
             if config.speculative:
+                self._beside_baseline(config)
                 self._baseline_first()
             else:
                 # What goes wrong here is said where it is needed; the baseline's own tests may well do without.
@@ -209,6 +215,22 @@ class Run:
         if config in self.plan.sampled:
             self.sampled.prepare(config)
         return server
+
+    def _beside_baseline(self, config: Config) -> None:
+        """Start a config's server while the baseline answers, where both fit and nothing is timed: what fails here is said later."""
+        pool = self._open_pool()
+        if (
+            self.settings.server != "reference"
+            or self._baseline_answered
+            or not self.plan.judges
+            or pool.settings.servers_at_once < 2
+            or config.window is not None
+        ):
+            return
+        with suppress(Infrastructure):
+            self.pilot.admit(config)
+            if self.verifier.begin_baseline():
+                self.get(config)
 
     def _wake(self, config: Config) -> Server:
         """Start the server of a config that was taken over: a new process, of which nothing is known yet."""
@@ -313,6 +335,11 @@ class Run:
         """The configs that the build cannot express, each with what it has instead; starts no server. Raises Infrastructure."""
         return self._open_pool().unsupported(configs)
 
+    def flags(self) -> frozenset[str]:
+        """The flags that the build's help lists; none where it was not asked. Starts no server. Raises Infrastructure."""
+        build = self._open_pool().build()
+        return frozenset() if build is None else build.flags
+
     def left_running(self) -> list[str]:
         """What keeps the servers that are up from being as they were after their start; starts nothing. Raises Infrastructure."""
         servers = self._pool.servers if self._pool is not None else ()
@@ -377,11 +404,17 @@ class Run:
         `activity` is what the time counts as; None where the awaited says it itself.
         """
 
-        async def run() -> T:
-            return await awaited
-
         with nullcontext() if activity is None else self.ledger.during(activity):
-            return self._loop.run(run())
+            return self._loop.run(_coroutine(awaited))
+
+    def begin(self, awaited: Awaitable[T]) -> Future[T]:
+        """Let something run in the session's own loop while the caller goes on; `wait` gives its result."""
+        return self._loop.begin(_coroutine(awaited))
+
+    def wait(self, coming: Future[T], activity: Activity = "verify") -> T:
+        """The result of what `begin` began; Ctrl-C cancels it."""
+        with self.ledger.during(activity):
+            return self._loop.wait(coming)
 
     def maker(self, workload: str, thinking: bool | None = None) -> PromptMaker:
         """Makes prompts of one workload class for the target model; `thinking` in place of what the options say of it.

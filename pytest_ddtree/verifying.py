@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ddtree import recording
+from pytest_ddtree.baselines import Baseline, BaselineOnce
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.impatient import ImpatientClient
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.errors import Infrastructure, NotVerified
-from pytest_ddtree.exactness.baseline import BaselineAnswers, measure_floor
 from pytest_ddtree.exactness.concluding import conclude
 from pytest_ddtree.exactness.contract.catalogue import Clause, judge_evidence
 from pytest_ddtree.exactness.contract.evidence import AnswerKey, Evidence, Subject
@@ -28,9 +26,10 @@ from pytest_ddtree.exactness.levels import (
     teacher_force,
 )
 from pytest_ddtree.exactness.rule import Rule
+from pytest_ddtree.exactness.scores import Scores
 from pytest_ddtree.exactness.verdict import Level, Verdict
-from pytest_ddtree.exactness_prompts import every_prompt, prompts_of
-from pytest_ddtree.grid import BASELINE, Config, verify_width
+from pytest_ddtree.exactness_prompts import prompts_of
+from pytest_ddtree.grid import BASELINE, Config
 from pytest_ddtree.liveness import check_serving, fault
 from pytest_ddtree.resuming import clause_fields
 from pytest_ddtree.servers.handle import Server
@@ -43,16 +42,6 @@ CLAUSE_DEADLINE_S = 120.0
 """Longest time for one request of a clause: they are short, and a hung server must not cost a night."""
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """What the non-speculative server said: answers with logprobs at every position, and its noise against itself."""
-
-    answers: BaselineAnswers
-    floor: NoiseFloor
-    float32: bool
-    """Whether it computes in float32, where a gap of 1e-3 nats is no rounding any more."""
-
-
 class Verifier:
     """Judges configs; every verdict is made once and remembered."""
 
@@ -60,7 +49,8 @@ class Verifier:
         self._run = run
         self._settings = run.settings
         self._on_verified = on_verified
-        self._baseline: Baseline | Infrastructure | None = None
+        self._scores = Scores()
+        self._baseline = BaselineOnce(run, self._scores)
         self._verdicts: dict[Config, Verdict | Infrastructure] = {}
         self._answers: dict[Config, list[tuple[tuple[Prompt, ...], dict[str, Record]]]] = {}
         self._beside: dict[Config, dict[str, Record]] = {}
@@ -70,14 +60,11 @@ class Verifier:
     @property
     def baseline(self) -> Baseline:
         """Answers and noise floor of the non-speculative server; made on first use. Raises Infrastructure."""
-        if self._baseline is None:
-            try:
-                self._baseline = self._record_baseline()
-            except Infrastructure as error:
-                self._baseline = error
-        if isinstance(self._baseline, Infrastructure):
-            raise self._baseline
-        return self._baseline
+        return self._baseline.get()
+
+    def begin_baseline(self) -> bool:
+        """Begin to ask the baseline, while the caller does something else; whether that is so. What comes of it shows in `baseline`."""
+        return self._baseline.begin()
 
     @property
     def has_answers(self) -> bool:
@@ -166,6 +153,7 @@ class Verifier:
             baseline=scorer,
             itself=client,
             known=self.prefilled(config),
+            scores=self._scores,
         )
         try:
             verdict = run.await_(judging)
@@ -183,32 +171,41 @@ class Verifier:
         """Level full for everything that a config has answered; starts the baseline once more where it had to go.
 
         Raises:
-            Infrastructure: there is nothing to judge, or no baseline to judge it.
+            Infrastructure: it does not answer, or there is no baseline to judge it.
         """
         run = self._run
-        if run.recall is not None and run.recall.complete(config):
-            self.verify(config)
+        if (run.recall is not None and run.recall.complete(config)) or not self._answers.get(config):
+            # Taken over, or this test is the only one selected: nothing was asked of the config in this session.
+            self._ask(config)
         known = run.results.verdict(config.id)
         if known is not None and (known.level == "full" or not known.passed):
             return known
-        kept = self._answers.get(config, [])
-        if not kept:
-            raise NotVerified(
-                f"{config.id}: none of its answers was recorded in this session, so there is nothing to judge; "
-                "select an exactness test of this config too"
-            )
+        kept = self._answers[config]
         baseline = self.baseline
         scorer = run.async_client(run.get(BASELINE, None if run.is_up(BASELINE) else "rescore"))
         judged: list[JudgedAnswer] = []
         for prompts, records in kept:
             scoring = teacher_force(
-                scorer, prompts, records, baseline=baseline.answers, concurrency=self.concurrency
+                scorer,
+                prompts,
+                records,
+                baseline=baseline.answers,
+                concurrency=self.concurrency,
+                known=self._scores,
             )
             judged += run.await_(scoring)
         verdict = conclude(
             judged, baseline.floor, self.rule(baseline.float32), config=config.id, level="full"
         )
         return self._note(config, verdict)
+
+    def _ask(self, config: Config) -> None:
+        try:
+            self.verify(config)
+        except NotVerified:
+            # Too little for the level at which it was judged may be enough for level full.
+            if not self._answers.get(config):
+                raise
 
     def prefilled(self, config: Config) -> Prefilled:
         """What a config's own prefill said of prefixes, at level self."""
@@ -260,47 +257,6 @@ class Verifier:
             return run.async_client(run.get(BASELINE))
         return None
 
-    def _record_baseline(self) -> Baseline:
-        run = self._run
-        prompts = every_prompt(run)
-        stored = recording.load(run, prompts)
-        if stored is not None:
-            return Baseline(stored.answers, stored.floor, stored.float32)
-        if not run.has_baseline:
-            raise NotVerified(
-                "there is no non-speculative server to compare with: give its address with --ddtree-baseline-url URL"
-                + ("" if self._settings.records is None else f"; {self._settings.records} holds no records")
-            )
-        server = run.get(BASELINE)
-        # Kernels choose their arithmetic by rows: the run's concurrency, and the rows of its widest verify step.
-        rows = self.concurrency * self._widest()
-        float32 = server.info.get("dtype") == "float32"
-        # In float32 that moves a logit by 1e-6: nothing that a further condition would show.
-        widest = self.concurrency if float32 else min(self._settings.exactness_prompts, 64, rows)
-        conditions = sorted({1, self.concurrency, widest})
-        widths = ", ".join(map(str, conditions))
-        run.progress(f"baseline: answers and noise floor of {len(prompts)} prompts at concurrency {widths}")
-        measuring = measure_floor(
-            run.async_client(server),
-            prompts,
-            output=self._settings.exactness_output,
-            concurrencies=conditions,
-            record_top=recording.TOP,
-            ignore_eos=True,
-        )
-        try:
-            answers, floor = run.await_(measuring)
-        except Infrastructure:
-            # A dead server explains more than a broken connection does.
-            check_serving(run, BASELINE)
-            raise
-        recording.save(run, prompts, answers, floor, float32=float32)
-        return Baseline(answers, floor, float32)
-
-    def _widest(self) -> int:
-        size = self._run.facts.block_size or 16
-        return max((verify_width(config, size) for config in self._run.configs), default=1)
-
     def _verify(self, config: Config) -> Verdict:
         run = self._run
         floor, rule = self.floor_and_rule()
@@ -327,7 +283,12 @@ class Verifier:
             if scorer is not None:
                 level = "full"
                 scoring = teacher_force(
-                    scorer, asked, records, baseline=self.baseline.answers, concurrency=self.concurrency
+                    scorer,
+                    asked,
+                    records,
+                    baseline=self.baseline.answers,
+                    concurrency=self.concurrency,
+                    known=self._scores,
                 )
                 judged += run.await_(scoring)
             elif self.has_answers:

@@ -48,13 +48,20 @@ class LoopThread:
         self.close()
 
     def run(self, coro: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """The result of a coroutine that runs in the loop.
+        """The result of a coroutine that runs in the loop. What `wait` says holds for it."""
+        return self.wait(self.begin(coro), timeout)
+
+    def begin(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Let a coroutine run in the loop while the caller goes on."""
+        return asyncio.run_coroutine_threadsafe(coro, self._started())
+
+    def wait(self, future: concurrent.futures.Future[T], timeout: float | None = None) -> T:
+        """The result of what `begin` began.
 
         TimeoutError after `timeout` seconds. Whatever ends the wait (a timeout, KeyboardInterrupt,
         `pytest.exit` in a signal handler) cancels the coroutine, gives it two seconds to clean up, and
         goes on up.
         """
-        future = asyncio.run_coroutine_threadsafe(coro, self._started())
         try:
             return future.result(timeout)
         except BaseException:

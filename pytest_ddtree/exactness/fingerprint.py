@@ -80,12 +80,6 @@ def prompts_digest(prompts: Sequence[Prompt], *, output: int, top: int) -> str:
     return digest.hexdigest()[:16]
 
 
-def arguments_digest(arguments: Mapping[str, object]) -> str:
-    """The arguments themselves, sorted, when they are few, so that a difference can be read."""
-    text = " ".join(f"{name}={arguments[name]}" for name in sorted(arguments))
-    return text if len(text) <= 400 else f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
 def tokenizer_digest(model: Path) -> str:
     """Digest of the tokenizer's files in a checkpoint folder; `unknown` where there is none."""
     return _digest((path.name.encode(), path.read_bytes()) for path in _existing(model, _TOKENIZER_FILES))

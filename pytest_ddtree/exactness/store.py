@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -100,7 +101,7 @@ def load_records(
             the closest file and what differs. `from_build` names the build whose records are wanted instead
             of the one here; then having none at all is refused too.
     """
-    refused: list[tuple[int, str]] = []
+    refused: list[tuple[float, str]] = []
     for path in sorted(folder.glob(_PATTERN)) if folder.is_dir() else []:
         try:
             head, lines = _open(path)
@@ -112,10 +113,10 @@ def load_records(
             if not differences:
                 return _stored(path, head, recorded, _answers(path, head, lines), prompts)
         except _Broken as error:
-            refused.append((99, str(error)))
+            refused.append((math.inf, str(error)))
             continue
         except (OSError, KeyError, TypeError, ValueError) as error:
-            refused.append((99, f"{path}, line 1: {type(error).__name__}: {error}"))
+            refused.append((math.inf, f"{path}, line 1: {type(error).__name__}: {error}"))
             continue
         refused.append((len(differences), f"{path}: {'; '.join(map(str, differences))}"))
     if not refused:
@@ -125,8 +126,13 @@ def load_records(
                 "on that build first (--ddtree-records without --ddtree-records-from-build)"
             )
         return None
-    closest = min(refused)[1]
+    differing, closest = min(refused)
     more = f" ({len(refused) - 1} further files fit no better)" if len(refused) > 1 else ""
+    if math.isinf(differing):
+        raise RecordsRefused(
+            f"the baseline records cannot be read: {closest}{more}. Remove the file: the next run records the baseline anew. "
+            "Or put back a whole copy of it"
+        )
     raise RecordsRefused(
         f"the baseline records do not belong to this run: {closest}{more}. Record them anew by removing the "
         "file, or, to judge a patched build by another build's records, name that build with "

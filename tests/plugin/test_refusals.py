@@ -31,10 +31,17 @@ EXPECTED = '{"schema": 1,\n "entries": [\n}\n'
             ["--ddtree-temperature=model"],
             "--ddtree-temperature model: the checkpoint of the embedded server *; give a number",
         ),
+        (
+            {
+                "test_axis.py": "import pytest\n\n@pytest.mark.exactness\ndef test_axis(ddtree_server):\n    pass\n"
+            },
+            ["--ddtree-axis=page-size=banana"],
+            "--ddtree-axis page-size=banana: the embedded server does not take it: *invalid int value*",
+        ),
         ({}, ["--ddtree-html=."], "--ddtree-html .: is a directory; it takes a file"),
         ({}, ["--ddtree-results=/proc/here"], "--ddtree-results /proc/here: /proc is no directory *"),
     ],
-    ids=["stored run", "expected figures", "revision", "model's temperature", "report", "results"],
+    ids=["stored run", "expected figures", "revision", "model's temperature", "axis", "report", "results"],
 )
 def test_it_is_a_usage_error(
     project: pytest.Pytester, files: dict[str, str], flags: list[str], said: str

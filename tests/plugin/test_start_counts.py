@@ -144,6 +144,7 @@ def test_orders_of_a_second_run(swept: pytest.Pytester, args: tuple[str, ...]) -
         ("bench/test_effective_config.py",),
         ("bench/test_contract.py", "-k", "serial"),
         ("bench/test_sampling.py", "-k", "top_k"),
+        ("bench/test_full_level.py",),
         ("bench/test_full_level.py", "bench/test_exactness.py"),
         ("-m", "coding", "-k", "two_sum or clamp or net_loss"),
     ],

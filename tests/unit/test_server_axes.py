@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ddtree.axis_flags import refused_axes
 from pytest_ddtree.config_scheduling import config_of
 from pytest_ddtree.grid import Axis, Config, ordered
 from pytest_ddtree.options import OptionError, make_settings
@@ -69,6 +70,24 @@ def test_pressure_holds_the_longest_request_and_little_beside_it() -> None:
 def test_what_cannot_be_read_is_refused_by_name(text: str, said: str) -> None:
     with pytest.raises(OptionError, match=f"--ddtree-axis '{re.escape(text)}': .*{said}"):
         axes(text)
+
+
+def test_what_the_embedded_server_would_not_start_with_is_known_before() -> None:
+    made = axes("page-size=banana,64; chunked-prefill-size=0; no-such-flag=3; graphs=off; thinking=off")
+    assert refused_axes(made, embedded=True, flags=()) == [
+        "--ddtree-axis chunked-prefill-size=0: the embedded server does not take it: --chunked-prefill-size must be at least 1, got 0.",
+        "--ddtree-axis no-such-flag=3: the embedded server does not take it: unrecognized arguments: --no-such-flag 3",
+        "--ddtree-axis page-size=banana: the embedded server does not take it: argument --page-size: invalid int value: 'banana'",
+    ]
+
+
+def test_of_another_build_the_names_of_its_flags_are_known() -> None:
+    made = axes("page-sizes=64; page-size=64; graphs=off; thinking=off")
+    flags = {"--page-size", "--mem-fraction-static", "--disable-cuda-graph"}
+    assert refused_axes(made, embedded=False, flags=flags) == [
+        "--ddtree-axis page-sizes=64: this build has no --page-sizes; it has: --page-size"
+    ]
+    assert refused_axes(made, embedded=False, flags=()) == []
 
 
 def test_a_server_of_somebody_else_has_no_axes() -> None:
