@@ -13,7 +13,6 @@ from pytest_ddtree.dialects.effective import UNKNOWN, EffectiveConfig, Value, fr
 from pytest_ddtree.grid import Config, verify_width
 
 BaselineKind = Literal["matched", "best"]
-Refusal = Literal["return_logprob", "grammar", "hidden_states"]
 
 DEFAULT_BLOCK_SIZE = 16
 """What SGLang assumes where neither a flag nor the draft checkpoint says."""
@@ -102,19 +101,6 @@ class Dialect(ABC):
         """Whether a running server's `/server_info` carries this dialect's own fields."""
         del server_info
         return False
-
-    def refuses(self, config: Config, build: Build | None = None) -> frozenset[Refusal]:
-        """Kinds of requests that a server of this config answers with HTTP 400, as far as the build's flags tell."""
-        del build
-        return (
-            frozenset()
-            if config.kind == "baseline"
-            else frozenset({"return_logprob", "grammar", "hidden_states"})
-        )
-
-    def returns_input_logprobs(self, config: Config, build: Build | None = None) -> bool:
-        """Whether a server of this config answers `return_logprob`; tree servers never do."""
-        return "return_logprob" not in self.refuses(config, build)
 
     def _own(self, config: Config, request: LaunchRequest) -> Sequence[str]:
         return request.spec_args if config.speculative else request.baseline_args

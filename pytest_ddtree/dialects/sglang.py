@@ -8,10 +8,8 @@ from pytest_ddtree.dialects.base import (
     DialectError,
     Launch,
     LaunchRequest,
-    Refusal,
     given,
 )
-from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.dialects.effective import UNKNOWN, Value
 from pytest_ddtree.grid import Config
 
@@ -19,7 +17,6 @@ WINDOW_FLAGS = ("--speculative-draft-window-size", "--speculative-dflash-draft-w
 """Newest first: the second until 0.5.11, an alias until 0.5.19, gone since."""
 GRAPH_FLAGS = ("--cuda-graph-max-bs-decode", "--cuda-graph-max-bs")
 """Newest first: the second until 0.5.13, an alias until 0.5.19, gone since."""
-SINCE_0_5_18 = "--speculative-draft-kv-cache-dtype"
 """A flag that came with 0.5.18; what else came then is known by it."""
 METRICS = "--enable-metrics"
 OVERLAP_OFF = "--disable-overlap-schedule"
@@ -90,12 +87,6 @@ class SglangDialect(Dialect):
         """Why this family cannot run this tree; None when it can."""
         del config
         return self.no_tree(request)
-
-    def refuses(self, config: Config, build: Build | None = None) -> frozenset[Refusal]:
-        if config.kind == "chain" and build is not None and build.has(SINCE_0_5_18):
-            # Since then the chain answers logprobs, and since 0.5.17 grammars.
-            return frozenset({"hidden_states"})
-        return super().refuses(config, build)
 
     def asked_values(self, config: Config, request: LaunchRequest) -> dict[str, Value]:
         values = super().asked_values(config, request)

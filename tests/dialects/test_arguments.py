@@ -255,17 +255,6 @@ def test_reference_dialect() -> None:
         "--speculative-draft-window-size 128 --speculative-dflash-block-size 4"
     )
     assert reference.asked(Config("tree", 600, 2, 128, 4), req).verify_width == 2 + 4 + 8 + 1
-    assert reference.returns_input_logprobs(BASELINE)
-    assert not reference.returns_input_logprobs(Config("chain"))
-
-
-def test_what_a_server_refuses() -> None:
-    upstream = registry.by_name("dflash")
-    new = Build(frozenset({"--speculative-draft-kv-cache-dtype"}))
-    assert upstream.returns_input_logprobs(BASELINE)
-    assert not upstream.returns_input_logprobs(Config("chain"))
-    assert upstream.returns_input_logprobs(Config("chain"), new)
-    assert "return_logprob" in registry.by_name("B").refuses(Config("tree", 8, 4), new)
 
 
 def test_value_of_an_argument() -> None:
