@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import lt
 from typing import Any
 
 import orjson
@@ -71,11 +72,25 @@ class Tally:
             self.counts.append(tokens)
             self.ends.append(end)
 
+    def count_all(self, counts: Sequence[int], ends: Sequence[int]) -> None:
+        """`count` of every event of a stream, in order."""
+        if not self.counts and all(map(lt, (self.tokens, *counts), counts)):
+            self.counts, self.ends = list(counts), list(ends)
+            self.tokens = counts[-1] if counts else self.tokens
+            return
+        for tokens, end in zip(counts, ends, strict=True):
+            self.count(tokens, end)
+
     def stamp(self, exchange: Exchange) -> None:
         """Turn what was counted into chunks with their arrivals."""
         times = exchange.arrivals_of(self.ends)
-        self.chunks = tuple(map(Chunk, times, self.counts))
-        self.coalesced = len({later for earlier, later in pairwise(times) if earlier == later})
+        self.chunks = tuple(map(Chunk._make, zip(times, self.counts, strict=True)))
+        # Where all times differ, as they nearly always do, no read held two events.
+        self.coalesced = (
+            0
+            if len(set(times)) == len(times)
+            else len({one for one, later in pairwise(times) if one == later})
+        )
 
 
 def excerpt(data: bytes) -> str:

@@ -12,10 +12,12 @@ import orjson
 from pytest_ddtree.client.answers import Tally, broken_off, error_message, excerpt, finished, unfinished
 from pytest_ddtree.client.exchange import Exchange
 from pytest_ddtree.client.records import Chunk, Outcome, Record, Request, Sampling
-from pytest_ddtree.client.sse import Event, split_events
+from pytest_ddtree.client.sse import split_events
 
 PATH = "/generate"
 _DONE = b"[DONE]"
+_UNUSABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError)
+"""What comes of an answer that is not of the shape it should have."""
 # Inside a JSON string the quotes would be escaped, so this is found only as a key.
 _COUNTED = b'"completion_tokens":'
 _COUNT = re.compile(rb'"completion_tokens": ?(\d+)')
@@ -63,7 +65,7 @@ def decode(request: Request, exchange: Exchange, *, stream: bool) -> Record:
         return _record(request, exchange, broken)
     try:
         return _decode_stream(request, exchange) if stream else _decode_whole(request, exchange)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except _UNUSABLE as error:
         why = f"{type(error).__name__}: {error} in the answer {excerpt(exchange.body)}"
         return _record(request, exchange, ("malformed", why))
 
@@ -85,11 +87,51 @@ def _decode_whole(request: Request, exchange: Exchange) -> Record:
 
 
 def _decode_stream(request: Request, exchange: Exchange) -> Record:
-    events, rest = split_events(exchange.body)
+    events = split_events(exchange.body)
+    data = events.data[: events.data.index(_DONE)] if _DONE in events.data else events.data
     answer = _Answer()
-    ended = None if answer.skim(events) else answer.read(events)
+    ended = None if answer.skim(data, events.ends) else answer.read(data, events.ends)
     answer.tally.stamp(exchange)
-    return answer.record(request, exchange, rest, ended)
+    return answer.record(request, exchange, events.rest, ended)
+
+
+Ended = tuple[Outcome, str | None]
+_Columns = tuple[list[int], list[str], list[list[int]], Mapping[str, Any]]
+"""Token count, text and ids of each event (ids only of those that have any), and the last one's meta."""
+
+
+def _columns(values: Sequence[Mapping[str, Any]]) -> _Columns:
+    metas = [value["meta_info"] for value in values]
+    counts = [int(meta["completion_tokens"]) for meta in metas]
+    texts = [value.get("text") or "" for value in values]
+    parts = [ids for value in values if (ids := value.get("output_ids")) is not None]
+    return counts, texts, parts, metas[-1] if metas else {}
+
+
+def _read(events: Sequence[bytes]) -> tuple[_Columns, Ended | None]:
+    """The events up to the first that is no good, and how the stream ended if it was by that one.
+
+    As long as all are good they are decoded as one array, which takes two thirds of the time.
+    """
+    together = b"[%s]" % b",".join(events)
+    try:
+        # A quoted word that is no key makes this slower, no more.
+        if b'"error"' not in together and len(values := orjson.loads(together)) == len(events):
+            return _columns(values), None
+    except _UNUSABLE:
+        pass
+    values = []
+    for data in events:
+        try:
+            value = orjson.loads(data)
+            if "error" in value:
+                return _columns(values), ("error_event", error_message(value))
+            _columns((value,))
+        except _UNUSABLE as error:
+            why = f"{type(error).__name__}: {error} in the event {excerpt(data)}"
+            return _columns(values), ("malformed", why)
+        values.append(value)
+    return _columns(values), None
 
 
 class _Answer:
@@ -110,17 +152,16 @@ class _Answer:
         self.tally = Tally(chunks)
         self.meta: Mapping[str, Any] = meta or {}
 
-    def skim(self, events: Sequence[Event]) -> bool:
+    def skim(self, events: Sequence[bytes], ends: Sequence[int]) -> bool:
         """Take a cumulative stream: its last event repeats all, the others only have to give their counts.
 
         Decoding each of them would cost a time that grows with the square of the answer. Returns False, with
         nothing taken, when the stream is not plainly one of these.
         """
-        events = events[:-1] if events and events[-1][0] == _DONE else events
         if len(events) < 2:
             return False
         try:
-            before, last = orjson.loads(events[-2][0]), orjson.loads(events[-1][0])
+            before, last = orjson.loads(events[-2]), orjson.loads(events[-1])
             ids, meta = last["output_ids"], last["meta_info"]
             if not len(before["output_ids"]) == before["meta_info"]["completion_tokens"] <= len(ids):
                 return False
@@ -132,40 +173,17 @@ class _Answer:
             text = last["text"]
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return False
-        counts = [_COUNT.search(data, max(0, data.rfind(_COUNTED))) for data, _ in events]
-        if not all(counts) or any(b'"error"' in data for data, _ in events):
+        counts = [_COUNT.search(data, max(0, data.rfind(_COUNTED))) for data in events]
+        if not all(counts) or any(b'"error"' in data for data in events):
             return False
-        for found, (_, end) in zip(counts, events, strict=True):
-            assert found is not None
-            self.tally.count(int(found[1]), end)
+        self.tally.count_all([int(found[1]) for found in counts if found], ends[: len(events)])
         self.text, self.ids, self.meta = text, tuple(ids), meta
         return True
 
-    def read(self, events: Sequence[Event]) -> tuple[Outcome, str | None] | None:
-        """Take any stream, event by event; returns how it ended if that was no finish reason."""
-        texts: list[str] = []
-        parts: list[list[int]] = []
-        counts: list[int] = []
-        ended: tuple[Outcome, str | None] | None = None
-        for data, end in events:
-            if data == _DONE:
-                break
-            try:
-                value = orjson.loads(data)
-                if "error" in value:
-                    ended = "error_event", error_message(value)
-                    break
-                self.meta = value["meta_info"]
-                tokens = int(self.meta["completion_tokens"])
-                text, ids = value.get("text"), value.get("output_ids")
-            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-                ended = "malformed", f"{type(error).__name__}: {error} in the event {excerpt(data)}"
-                break
-            self.tally.count(tokens, end)
-            counts.append(tokens)
-            texts.append(text or "")
-            if ids is not None:
-                parts.append(ids)
+    def read(self, events: Sequence[bytes], ends: Sequence[int]) -> Ended | None:
+        """Take any stream; returns how it ended if that was no finish reason."""
+        (counts, texts, parts, self.meta), ended = _read(events)
+        self.tally.count_all(counts, ends[: len(counts)])
         self._join(texts, parts, counts)
         return ended
 
@@ -187,7 +205,7 @@ class _Answer:
         request: Request,
         exchange: Exchange,
         rest: bytes,
-        ended: tuple[Outcome, str | None] | None = None,
+        ended: Ended | None = None,
     ) -> Record:
         reason = self.meta.get("finish_reason")
         if isinstance(reason, str):

@@ -50,7 +50,7 @@ def decode(request: Request, exchange: Exchange, *, stream: bool) -> Record:
     broken = broken_off(exchange)
     if broken is not None:
         return answer.record(request, exchange, b"", broken)
-    events, rest = split_events(exchange.body) if stream else ([], b"")
+    events = split_events(exchange.body if stream else b"")
     ended: tuple[Outcome, str | None] | None = None
     try:
         if not stream:
@@ -62,7 +62,7 @@ def decode(request: Request, exchange: Exchange, *, stream: bool) -> Record:
             answer.whole(value, exchange)
             return answer.record(request, exchange, b"")
         data = exchange.body
-        for data, end in events:
+        for data, end in zip(events.data, events.ends, strict=True):
             if data == b"[DONE]":
                 break
             value = orjson.loads(data)
@@ -74,7 +74,7 @@ def decode(request: Request, exchange: Exchange, *, stream: bool) -> Record:
         shown = excerpt(data if stream else exchange.body)
         ended = "malformed", f"{type(error).__name__}: {error} in {shown}"
     answer.settle(exchange)
-    return answer.record(request, exchange, rest, ended)
+    return answer.record(request, exchange, events.rest, ended)
 
 
 class _Answer:

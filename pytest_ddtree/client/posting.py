@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 
 import httpx
 
 from pytest_ddtree.client.exchange import Exchange, Fault
-from pytest_ddtree.client.transport import ARRIVALS, BODY, SENT, WHOLE, PeerClosed, StreamTransport
+from pytest_ddtree.client.transport import Heard, PeerClosed, StreamTransport, origin_of, request_head
+from pytest_ddtree.client.transport.http1 import ResponseReader
 
 
 class Poster:
@@ -21,74 +21,52 @@ class Poster:
         self._transport = transport
         self._base_url = base_url
         self._direct = base_url.startswith("http://")
-        self._heads: dict[str, tuple[httpx.URL, list[tuple[bytes, bytes]]]] = {}
+        self._heads: dict[str, bytes] = {}
 
     async def exchange(self, path: str, body: bytes, deadline_s: float) -> Exchange:
         """Post `body` and read the answer; never raises for what the server or the network does."""
-        parts: list[bytes] = []
-        arrivals: list[tuple[int, int]] = []
-        status: int | None = None
+        heard = Heard()
         fault: Fault | None = None
         error: str | None = None
-        sent_ns = time.perf_counter_ns()
         try:
-            async with asyncio.timeout(deadline_s), self._post(path, body) as response:
-                status = response.status_code
-                sent_ns = response.extensions.get(SENT, sent_ns)
-                if ARRIVALS in response.extensions:
-                    parts, arrivals = response.extensions[BODY], response.extensions[ARRIVALS]
-                    async for _ in response.aiter_raw():
-                        pass
+            async with asyncio.timeout(deadline_s):
+                if self._direct:
+                    await self._transport.post(self._origin, self._head(path), body, heard)
                 else:
-                    await _collect(response, parts, arrivals)
+                    await self._through_stock(path, body, heard)
         except TimeoutError:
             fault, error = "timeout", f"no end within the deadline of {deadline_s:g} s"
         except httpx.HTTPError as exception:
             fault, error = _fault(exception), said(exception)
+        reader = heard.reader or ResponseReader()
         return Exchange(
-            sent_ns=sent_ns,
+            sent_ns=heard.sent_ns,
             end_ns=time.perf_counter_ns(),
-            status=status,
-            body=b"".join(parts),
-            arrivals=arrivals,
+            status=reader.status if reader.head_done else None,
+            body=b"".join(reader.parts),
+            arrivals=reader.arrivals,
             fault=fault,
             error=error,
         )
 
-    def _post(self, path: str, body: bytes) -> AbstractAsyncContextManager[httpx.Response]:
-        extensions: Mapping[str, bool] = {WHOLE: True}
-        if not self._direct:
-            return self._http.stream("POST", path, content=body, extensions=extensions)
+    @cached_property
+    def _origin(self) -> tuple[str, int]:
+        return origin_of(httpx.URL(self._base_url))
+
+    def _head(self, path: str) -> bytes:
+        """The bytes that every request to a path begins with: cookies, redirects and URL merging of httpx cost as much as forty chunks."""
         if path not in self._heads:
-            url = httpx.URL(self._base_url + path)
-            derived = httpx.Request("POST", url, headers=self._http.headers, content=body).headers.raw
-            self._heads[path] = url, [head for head in derived if head[0].lower() != b"content-length"]
-        url, fixed = self._heads[path]
-        # Cookies, redirects and URL merging of the httpx client cost as much as forty chunks, the headers that a
-        # request derives from its content as much as two.
-        headers = [*fixed, (b"Content-Length", b"%d" % len(body))]
-        return _sent(
-            self._transport,
-            httpx.Request("POST", url, headers=headers, stream=httpx.ByteStream(body), extensions=extensions),
-        )
+            request = httpx.Request("POST", httpx.URL(self._base_url + path), headers=self._http.headers)
+            self._heads[path] = request_head(request)
+        return self._heads[path]
 
-
-@asynccontextmanager
-async def _sent(transport: StreamTransport, request: httpx.Request) -> AsyncIterator[httpx.Response]:
-    response = await transport.handle_async_request(request)
-    try:
-        yield response
-    finally:
-        await response.aclose()
-
-
-async def _collect(response: httpx.Response, parts: list[bytes], arrivals: list[tuple[int, int]]) -> None:
-    """Read a response of stock httpx (https), stamping each part as it comes out of it."""
-    received = 0
-    async for part in response.aiter_raw():
-        received += len(part)
-        parts.append(part)
-        arrivals.append((time.perf_counter_ns(), received))
+    async def _through_stock(self, path: str, body: bytes, heard: Heard) -> None:
+        """Post through stock httpx (https), stamping each part of the answer as it comes out of it."""
+        async with self._http.stream("POST", path, content=body) as response:
+            reader = heard.reader = ResponseReader()
+            reader.status, reader.head_done = response.status_code, True
+            async for part in response.aiter_raw():
+                reader.add(time.perf_counter_ns(), part)
 
 
 def said(error: BaseException) -> str:

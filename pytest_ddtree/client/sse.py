@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
+from typing import NamedTuple
 
 _BOM = b"\xef\xbb\xbf"
 # An end of line is CRLF, LF or CR; atomic groups keep a lone CRLF from being read as CR and then LF.
@@ -11,34 +12,44 @@ _BLANK = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 
-Event = tuple[bytes, int]
-"""Data of an event, and how many bytes of the body had come when it was complete."""
+class Events(NamedTuple):
+    """The complete events of an event stream, column by column: of one a stream there may be thousands."""
+
+    data: list[bytes]
+    ends: list[int]
+    """How many bytes of the body had come when each was complete."""
+    rest: bytes
+    """The bytes after the last complete one."""
 
 
-def split_events(body: bytes) -> tuple[list[Event], bytes]:
-    """The complete events of an event stream, and the bytes after the last complete one.
+_Event = tuple[bytes, int]
+
+
+def split_events(body: bytes) -> Events:
+    """The complete events of an event stream.
 
     Source: the event-stream format of the HTML standard. Comments and events without data are left out.
     """
     if plain := _split_plain(body):
-        return plain, b""
+        return plain
     offset = len(_BOM) if body.startswith(_BOM) else 0
-    return _split_any(body, offset) if b"\r" in body else _split_lf(body, offset)
+    events, rest = _split_any(body, offset) if b"\r" in body else _split_lf(body, offset)
+    return Events([data for data, _ in events], [end for _, end in events], rest)
 
 
-def _split_plain(body: bytes) -> list[Event] | None:
+def _split_plain(body: bytes) -> Events | None:
     """A whole body of nothing but one `data: ` line an event, which is what servers send; None for another."""
     if not (body.startswith(b"data: ") and body.endswith(b"\n\n")):
         return None
     blocks = body[6:-2].split(b"\n\ndata: ")
     if b"\r" in body or body.count(b"\n") != 2 * len(blocks):
         return None
-    return list(zip(blocks, accumulate(len(block) + 8 for block in blocks), strict=True))
+    return Events(blocks, list(accumulate(map(len(b"data: \n\n").__add__, map(len, blocks)))), b"")
 
 
-def _split_lf(body: bytes, offset: int) -> tuple[list[Event], bytes]:
+def _split_lf(body: bytes, offset: int) -> tuple[list[_Event], bytes]:
     """Lines that end with LF only."""
-    events: list[Event] = []
+    events: list[_Event] = []
     blocks = (body[offset:] if offset else body).split(b"\n\n")
     rest = blocks.pop()
     for block in blocks:
@@ -50,15 +61,15 @@ def _split_lf(body: bytes, offset: int) -> tuple[list[Event], bytes]:
     return events, rest
 
 
-def _split_any(body: bytes, offset: int) -> tuple[list[Event], bytes]:
-    events: list[Event] = []
+def _split_any(body: bytes, offset: int) -> tuple[list[_Event], bytes]:
+    events: list[_Event] = []
     while match := _BLANK.search(body, offset):
         _append(events, body[offset : match.start()], match.end())
         offset = match.end()
     return events, body[offset:]
 
 
-def _append(events: list[Event], block: bytes, end: int) -> None:
+def _append(events: list[_Event], block: bytes, end: int) -> None:
     data: list[bytes] = []
     for line in _LINE.split(block):
         field, _, value = line.partition(b":")

@@ -23,6 +23,11 @@ class Unread:
         """Bytes that it holds."""
         return len(self.exchange.body)
 
+    @property
+    def broken(self) -> bool:
+        """Whether it broke off, timed out or was rejected; one that is whole may still turn out to be no good."""
+        return self.exchange.fault is not None or self.exchange.status != 200
+
     def record(self) -> Record:
         """The decoded answer; never raises, whatever the bytes."""
         decode = openai.decode if self.openai else generate.decode

@@ -15,15 +15,15 @@ DATA = Path(__file__).parent / "data"
 
 
 def data_of(body: bytes) -> list[bytes]:
-    return [data for data, _ in split_events(body)[0]]
+    return split_events(body).data
 
 
 def test_a_captured_stream_splits_into_its_events() -> None:
     body = (DATA / "tree8w.generate.sse").read_bytes()
-    events, rest = split_events(body)
-    assert events[-1] == (b"[DONE]", len(body))
-    assert all(data.startswith(b"{") for data, _ in events[:-1])
-    assert rest == b""
+    events = split_events(body)
+    assert (events.data[-1], events.ends[-1]) == (b"[DONE]", len(body))
+    assert all(data.startswith(b"{") for data in events.data[:-1])
+    assert events.rest == b""
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
@@ -53,15 +53,11 @@ def test_a_stream_means_what_the_standard_says(body: bytes, data: list[bytes]) -
 
 
 def test_an_event_without_its_blank_line_is_no_event() -> None:
-    events, rest = split_events(b'data: a\n\ndata: {"cut": tr')
-    assert [data for data, _ in events] == [b"a"]
-    assert rest == b'data: {"cut": tr'
+    assert split_events(b'data: a\n\ndata: {"cut": tr') == ([b"a"], [9], b'data: {"cut": tr')
 
 
 def test_a_lone_crlf_does_not_end_an_event() -> None:
-    events, rest = split_events(b"data: a\r\ndata: b\r\n")
-    assert events == []
-    assert rest == b"data: a\r\ndata: b\r\n"
+    assert split_events(b"data: a\r\ndata: b\r\n") == ([], [], b"data: a\r\ndata: b\r\n")
 
 
 line = st.binary(max_size=12).filter(lambda data: not set(data) & {10, 13})
@@ -76,14 +72,14 @@ def test_what_is_written_is_read_back(events: list[list[bytes]], end: bytes) -> 
 @given(st.lists(line, min_size=1, max_size=6), st.binary(max_size=8))
 def test_the_short_cut_for_plain_streams_changes_nothing(parts: list[bytes], tail: bytes) -> None:
     body = b"".join(b"data: " + part + b"\n\n" for part in parts) + tail
-    by_lines, rest = split_events(b": a comment\n" + body)
-    assert split_events(body) == ([(data, end - 12) for data, end in by_lines], rest)
+    by_lines = split_events(b": a comment\n" + body)
+    assert split_events(body) == (by_lines.data, [end - 12 for end in by_lines.ends], by_lines.rest)
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_are_lost_or_read_twice(body: bytes) -> None:
-    events, rest = split_events(body)
-    ends = [end for _, end in events]
+    data, ends, rest = split_events(body)
+    assert len(data) == len(ends)
     assert ends == sorted(set(ends))
     assert not ends or ends[-1] <= len(body) - len(rest)
     assert body.endswith(rest)

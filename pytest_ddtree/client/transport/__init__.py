@@ -7,10 +7,23 @@ from pytest_ddtree.client.transport.transport import (
     ARRIVALS,
     BODY,
     SENT,
-    WHOLE,
+    Heard,
     Reader,
     StreamTransport,
     choose_reader,
+    origin_of,
+    request_head,
 )
 
-__all__ = ["ARRIVALS", "BODY", "SENT", "WHOLE", "PeerClosed", "Reader", "StreamTransport", "choose_reader"]
+__all__ = [
+    "ARRIVALS",
+    "BODY",
+    "SENT",
+    "Heard",
+    "PeerClosed",
+    "Reader",
+    "StreamTransport",
+    "choose_reader",
+    "origin_of",
+    "request_head",
+]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import overload
+
 import httptools
 
 
@@ -9,11 +12,38 @@ class BadResponse(Exception):
     """Bytes that are no HTTP response."""
 
 
-class ResponseReader:
-    """Feed it reads; it holds status, headers, body parts and arrivals. No input or output of its own.
+class Arrivals(Sequence[tuple[int, int]]):
+    """(arrival in ns, bytes of the body so far) of every read that brought some of the body.
 
-    `arrivals` lists (arrival in ns, bytes of the body so far) of every read that brought some of the body.
+    Kept in two columns: a pair for each of thousands of reads would be work for the garbage collector.
     """
+
+    __slots__ = ("sizes", "times")
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self.sizes: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, int]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[int, int]]: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
+        if isinstance(index, slice):
+            return list(zip(self.times[index], self.sizes[index], strict=True))
+        return self.times[index], self.sizes[index]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self.times, self.sizes, strict=True)
+
+
+class ResponseReader:
+    """Feed it reads; it holds status, headers, body parts and arrivals. No input or output of its own."""
 
     __slots__ = (
         "_parser",
@@ -35,7 +65,7 @@ class ResponseReader:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.parts: list[bytes] = []
-        self.arrivals: list[tuple[int, int]] = []
+        self.arrivals = Arrivals()
         self.received = 0
         self.started = False
         self.head_done = False
@@ -59,7 +89,15 @@ class ResponseReader:
             raise BadResponse(str(error) or type(error).__name__) from error
         finally:
             if self.received != before:
-                self.arrivals.append((at_ns, self.received))
+                self.arrivals.times.append(at_ns)
+                self.arrivals.sizes.append(self.received)
+
+    def add(self, at_ns: int, part: bytes) -> None:
+        """A piece of the body that something else took out of its HTTP."""
+        self.parts.append(part)
+        self.received += len(part)
+        self.arrivals.times.append(at_ns)
+        self.arrivals.sizes.append(self.received)
 
     def feed_eof(self) -> bool:
         """The connection has ended; whether that was a proper end of the response."""

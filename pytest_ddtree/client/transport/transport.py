@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
 
@@ -18,13 +19,22 @@ Reader = Literal["auto", "kernel", "loop"]
 """How arrivals are stamped: by the kernel, by the event loop, or whichever suits the running loop."""
 
 ARRIVALS = "ddtree.arrivals"
-"""Response extension: list of (arrival in ns of `perf_counter_ns`, bytes of the body so far), grown live."""
+"""Response extension: (arrival in ns of `perf_counter_ns`, bytes of the body so far) of every read, a sequence that grows live."""
 BODY = "ddtree.body"
 """Response extension: the parts of the body read so far, grown live."""
 SENT = "ddtree.sent_ns"
 """Response extension: when sending of the request began."""
-WHOLE = "ddtree.whole"
-"""Request extension: wake the reading task only at the end of the response."""
+
+
+class Heard:
+    """What has come so far for one request, whatever becomes of it."""
+
+    __slots__ = ("reader", "sent_ns")
+
+    def __init__(self) -> None:
+        self.reader: ResponseReader | None = None
+        self.sent_ns = time.perf_counter_ns()
+        """When sending began, or, before that, when this was made."""
 
 
 def choose_reader(loop: asyncio.AbstractEventLoop) -> Literal["kernel", "loop"]:
@@ -47,32 +57,60 @@ class StreamTransport(httpx.AsyncBaseTransport):
 
     async def prepare(self, url: httpx.URL | str, count: int, timeout_s: float | None = None) -> None:
         """Open connections beforehand, so that none is opened inside a measurement."""
-        await self._connections().prepare(_origin(httpx.URL(url)), count, timeout_s)
+        await self._connections().prepare(origin_of(httpx.URL(url)), count, timeout_s)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """See `httpx.AsyncBaseTransport`."""
         if request.url.scheme != "http":
             raise httpx.UnsupportedProtocol(f"this transport serves http, not {request.url.scheme}")
         timeouts: Mapping[str, Any] = request.extensions.get("timeout", {})
-        data = _serialise(request, await request.aread())
-        origin = _origin(request.url)
-        pool = self._connections()
-        connection = await pool.take(origin, timeouts.get("connect"))
-        try:
-            reader, sent_ns = await _send(connection, data, timeouts)
-        except (PeerClosed, httpx.ReadError, httpx.WriteError):
-            # A server may close an idle connection just as it is used again; nothing came back on it.
-            if not connection.used or (connection.reader is not None and connection.reader.started):
-                raise
-            connection = await pool.fresh(origin, timeouts.get("connect"))
-            reader, sent_ns = await _send(connection, data, timeouts)
-        whole = bool(request.extensions.get(WHOLE))
+        body = await request.aread()
+        data = b"".join((request_head(request), _length(body) if body else b"\r\n", body))
+        origin = origin_of(request.url)
+        heard = Heard()
+        connection = await self._converse(
+            origin, data, heard, Wants.HEAD, timeouts.get("connect"), timeouts.get("read")
+        )
+        reader = heard.reader
+        assert reader is not None
         return httpx.Response(
             reader.status,
             headers=reader.headers,
-            stream=_Body(pool, origin, connection, reader, timeouts.get("read"), whole),
-            extensions={ARRIVALS: reader.arrivals, BODY: reader.parts, SENT: sent_ns},
+            stream=_Body(self._connections(), origin, connection, reader, timeouts.get("read")),
+            extensions={ARRIVALS: reader.arrivals, BODY: reader.parts, SENT: heard.sent_ns},
         )
+
+    async def post(self, origin: Origin, head: bytes, body: bytes, heard: Heard) -> None:
+        """Send a request (`head` of `request_head`) and read its response to its end.
+
+        For answers of which nothing is looked at before their end: objects of httpx, and waking the task at the head, cost as much
+        as five chunks. What has come is in `heard`, however this ends. Raises what an httpx transport raises.
+        """
+        data = b"".join((head, _length(body), body))
+        connection = await self._converse(origin, data, heard, Wants.END)
+        self._connections().give(origin, connection)
+
+    async def _converse(
+        self,
+        origin: Origin,
+        data: bytes,
+        heard: Heard,
+        wants: Wants,
+        connect_s: float | None = None,
+        read_s: float | None = None,
+    ) -> Connection:
+        """Send a request and wait for the head or the end of its response; the connection is closed if that fails."""
+        pool = self._connections()
+        connection = await pool.take(origin, connect_s)
+        try:
+            await _exchange(connection, data, heard, wants, read_s)
+        except (PeerClosed, httpx.ReadError, httpx.WriteError):
+            # A server may close an idle connection just as it is used again; nothing came back on it.
+            if not connection.used or (heard.reader is not None and heard.reader.started):
+                raise
+            connection = await pool.fresh(origin, connect_s)
+            await _exchange(connection, data, heard, wants, read_s)
+        return connection
 
     async def aclose(self) -> None:
         """Close the idle connections."""
@@ -100,34 +138,28 @@ class _Body(httpx.AsyncByteStream):
         connection: Connection,
         reader: ResponseReader,
         timeout_s: float | None,
-        whole: bool,
     ) -> None:
         self._pool = pool
         self._origin = origin
         self._connection: Connection | None = connection
         self._reader = reader
         self._timeout_s = timeout_s
-        self._whole = whole
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         reader = self._reader
         given = 0
-        wants = Wants.END if self._whole else Wants.DATA
         while True:
             fault: Exception | None = None
-            if not reader.complete and (self._whole or given == len(reader.parts)):
+            if not reader.complete and given == len(reader.parts):
                 assert self._connection is not None
                 try:
-                    await self._connection.wait(wants, self._timeout_s)
+                    await self._connection.wait(Wants.DATA, self._timeout_s)
                 except httpx.TransportError as error:
                     fault = error
             parts = reader.parts[given:]
             given += len(parts)
-            if self._whole:
-                yield b"".join(parts)
-            else:
-                for part in parts:
-                    yield part
+            for part in parts:
+                yield part
             if fault is not None:
                 raise fault
             if reader.complete and given == len(reader.parts):
@@ -139,28 +171,32 @@ class _Body(httpx.AsyncByteStream):
             self._pool.give(self._origin, connection)
 
 
-async def _send(
-    connection: Connection, data: bytes, timeouts: Mapping[str, Any]
-) -> tuple[ResponseReader, int]:
+async def _exchange(
+    connection: Connection, data: bytes, heard: Heard, wants: Wants, timeout_s: float | None
+) -> None:
     try:
-        reader, sent_ns = await connection.begin(data)
-        await connection.wait(Wants.HEAD, timeouts.get("read"))
+        heard.reader, heard.sent_ns = await connection.begin(data)
+        await connection.wait(wants, timeout_s)
     except BaseException:
         connection.close()
         raise
-    return reader, sent_ns
 
 
-def _origin(url: httpx.URL) -> Origin:
+def origin_of(url: httpx.URL) -> Origin:
+    """Where a URL's server is."""
     return url.host, url.port or 80
 
 
-def _serialise(request: httpx.Request, body: bytes) -> bytes:
-    """The request as HTTP/1.1 bytes; a body without a length (chunked by its sender) is sent with one."""
+def request_head(request: httpx.Request) -> bytes:
+    """A request's line and headers as HTTP/1.1 bytes, but for its length, which is what its body has.
+
+    A body whose sender meant to send it chunked is sent with a length.
+    """
     lines = [b"%s %s HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
-    lines += [
-        name + b": " + value for name, value in request.headers.raw if name.lower() != b"transfer-encoding"
-    ]
-    if body and "content-length" not in request.headers:
-        lines.append(b"content-length: %d" % len(body))
-    return b"\r\n".join([*lines, b"", body])
+    framing = (b"transfer-encoding", b"content-length")
+    lines += [name + b": " + value for name, value in request.headers.raw if name.lower() not in framing]
+    return b"\r\n".join([*lines, b""])
+
+
+def _length(body: bytes) -> bytes:
+    return b"content-length: %d\r\n\r\n" % len(body)
