@@ -15,9 +15,7 @@ from pytest_ddtree.client.records import Request, Sampling
 async def run(mode: str) -> None:
     url, streams, tokens = arguments()
     async with AsyncClient(url, reader="kernel" if "kernel" in mode else "loop") as client:
-        first_byte_cpu = time.process_time()
         await client.prepare(streams)
-
         before, began = cpu_s(), time.perf_counter()
         sampling = Sampling(max_new_tokens=tokens, ignore_eos=True)
         requests = [
@@ -39,7 +37,7 @@ async def run(mode: str) -> None:
         }
         for record in records
     ]
-    report(result, cpu, wall, start_cpu_s=first_byte_cpu)
+    report(result, cpu, wall)
 
 
 mode = sys.argv[4]
