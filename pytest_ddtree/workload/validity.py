@@ -46,11 +46,12 @@ def invalid_reasons(
     on_gpu: bool = False,
     gpus_before: Sequence[GpuState] = (),
     gpus_after: Sequence[GpuState] = (),
+    xids: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Why the cell must not be published, in words; empty where nothing speaks against it.
 
-    `before` and `after` are the server's metrics around the measured window, `log` what the server logged in it.
-    `on_gpu`: a decode batch without a CUDA graph is a fault (an engine that has none logs False all the time).
+    `before` and `after` are the server's metrics around the measured window, `log` what the server logged in it, `xids` what the
+    GPU's driver reported. `on_gpu`: a decode batch without a CUDA graph is a fault (an engine that has none logs False all the time).
     """
     return tuple(
         reason
@@ -58,7 +59,7 @@ def invalid_reasons(
             _retractions(records, before, after, log),
             _queue(log),
             _graphs(log) if on_gpu else None,
-            *_gpus(gpus_before, gpus_after, log),
+            *_gpus(gpus_before, gpus_after, (*xids, *_KERNEL_LOG.findall(log))),
         )
         if reason is not None
     )
@@ -103,8 +104,8 @@ def _graphs(log: str) -> str | None:
     )
 
 
-def _gpus(before: Sequence[GpuState], after: Sequence[GpuState], log: str) -> list[str]:
-    reasons = [f"the driver reported: {line}" for line in _KERNEL_LOG.findall(log)[:1]]
+def _gpus(before: Sequence[GpuState], after: Sequence[GpuState], reported: Sequence[str]) -> list[str]:
+    reasons = [f"the GPU's driver reported: {'; '.join(reported[:3])}"] if reported else []
     for index, gpu in enumerate(after):
         known = before[index] if index < len(before) else None
         if gpu.throttle:

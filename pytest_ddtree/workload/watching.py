@@ -14,6 +14,7 @@ from pytest_ddtree.client.prometheus import Sample, total
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.workload.gpu import read_gpus, visible_indices
 from pytest_ddtree.workload.validity import GpuState, invalid_reasons
+from pytest_ddtree.workload.xids import XidWatch
 
 LARGEST_LOG = 8 << 20
 """Bytes of log of one round that are read; a server that says more in a minute says the same thing over and over."""
@@ -24,6 +25,7 @@ class _Before:
     metrics: Mapping[str, Sequence[Sample]] | None
     log_at: int
     gpus: tuple[GpuState, ...]
+    xids: XidWatch | None
 
 
 STEPS = "sglang:spec_verify_calls_total"
@@ -66,7 +68,11 @@ class Watch:
 
     async def begin(self) -> None:
         """The state before a round."""
-        self._before = _Before(await self._metrics(), await self._size(), await self._gpus())
+        if self._before is not None and self._before.xids is not None:
+            # A round that was broken off had no verdict.
+            self._before.xids.close()
+        xids = await asyncio.to_thread(XidWatch, visible_indices()) if self._here else None
+        self._before = _Before(await self._metrics(), await self._size(), await self._gpus(), xids)
 
     async def verdict(self, records: Sequence[Record]) -> tuple[str, ...]:
         """Why the round that began last says nothing, in words."""
@@ -83,6 +89,7 @@ class Watch:
             on_gpu=self._graphs,
             gpus_before=before.gpus,
             gpus_after=await self._gpus(),
+            xids=() if before.xids is None else before.xids.close(),
         )
 
     async def _metrics(self) -> Mapping[str, Sequence[Sample]] | None:

@@ -217,6 +217,7 @@ def test_every_sign_of_an_unhealthy_window_is_a_reason(record: Any) -> None:
         "1 retractions": invalid_reasons(log="KV cache pool is full. Retract requests. #retracted_reqs: 1\n"),
         "cuda graph: False": invalid_reasons(log=line.replace("#queue-req: 3", "#queue-req: 0"), on_gpu=True),
         "Xid": invalid_reasons(log="NVRM: Xid (PCI:0000:01): 79, GPU has fallen off the bus."),
+        "Xid 79 on GPU 0": invalid_reasons(xids=["Xid 79 on GPU 0"]),
         "hardware slowdown": invalid_reasons(gpus_before=[gpu], gpus_after=[later])[:1],
         "uncorrected ECC": invalid_reasons(gpus_before=[gpu], gpus_after=[later])[1:],
     }
