@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_ddtree.client.client import AsyncClient
-from pytest_ddtree.client.records import Request
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.model import Round
+from pytest_ddtree.workload.asking import request_maker
 from pytest_ddtree.workload.cell import (
     CellNotMeasured,
     CellSpec,
     Spent,
     Watches,
     measure_cell,
-    sampling_for,
+    natural_endings,
 )
-from pytest_ddtree.workload.endings import endings
+from pytest_ddtree.workload.endings import Endings
 from pytest_ddtree.workload.load import Load
 from pytest_ddtree.workload.measure import CellMeasurement
 from pytest_ddtree.workload.prompts import PromptMaker
@@ -28,36 +28,6 @@ from pytest_ddtree.workload.selfcheck import ClientLimits
 
 class AcceptLengthWrong(AssertionError):
     """The server reports fewer verify steps than it took: a verdict on the server, so the test fails."""
-
-
-class UnnaturalAnswers(CellNotMeasured):
-    """Answers went on past their natural end, or loop: a drafter loves that, and the cell says nothing about real text."""
-
-
-def request_maker(
-    maker: PromptMaker,
-    spec: CellSpec,
-    *,
-    indices: Sequence[int] | None = None,
-    extra: Mapping[str, Any] | None = None,
-) -> Callable[[int, Sequence[int]], list[Request]]:
-    """Makes the requests of a cell: the same ones, in the same order, for every config (paired).
-
-    `indices` are the prompts to use, over and over (each round begins on a flushed cache); None: a new one each time.
-    `extra` are sampling parameters beside the temperature.
-    """
-
-    def make(first: int, lengths: Sequence[int]) -> list[Request]:
-        requests = []
-        for offset, length in enumerate(lengths):
-            number = first + offset
-            index = number if indices is None else indices[number % len(indices)]
-            prompt = maker.make(spec.context, index)
-            sampling = sampling_for(spec, length, seed=spec.seed + number, extra=extra)
-            requests.append(Request(sampling=sampling, input_ids=prompt.ids, tag=prompt.tag))
-        return requests
-
-    return make
 
 
 async def measure_rounds(
@@ -97,12 +67,9 @@ async def measure_rounds(
                     f"{config} {key.id}, {record.request.tag}: the server claims {steps} verify steps and sent "
                     f"{len(record.chunks)} messages: its accept length of {record.accept_length:.2f} is not true"
                 )
-        natural = endings(load.records, eos)
-        reason = natural.invalid()
-        if reason is not None:
-            raise UnnaturalAnswers(f"{config} {key.id}: {reason}")
+        natural = natural_endings(load.records, eos)
         counted = None if watch is None else watch.counted_steps
-        one = stamp(_round(config, key, number, load, cell, spec, natural.tokens_after_end, counted))
+        one = stamp(_round(config, key, number, load, cell, spec, natural, counted))
         rounds.append(one)
         keep(one)
 
@@ -120,8 +87,6 @@ async def measure_rounds(
             spent=spent,
             watch=watch,
         )
-    except UnnaturalAnswers:
-        raise
     except CellNotMeasured as error:
         raise type(error)(f"{config} {key.id}: {error}") from None
     return tuple(rounds)
@@ -134,7 +99,7 @@ def _round(
     load: Load,
     cell: CellMeasurement,
     spec: CellSpec,
-    after_end: int,
+    natural: Endings,
     counted_steps: int | None,
 ) -> Round:
     gap, client = cell.chunk_gap, cell.client
@@ -154,12 +119,14 @@ def _round(
         verify_steps=cell.verify_steps,
         cached_tokens=cell.cached_tokens,
         decode_tok_s=cell.decode_tok_s,
-        tokens_after_end=after_end,
+        tokens_after_end=natural.tokens_after_end,
+        distinct_4grams=natural.distinct_mean if natural.answers else None,
         cache=spec.cache,
         chunk_gap_s=() if gap is None else (gap.p50, gap.p90, gap.p99, gap.maximum),
         prefill_tok_s=cell.prefill_tok_s,
         counted_steps=counted_steps,
         client_cpu=None if client is None else client.cpu_share,
         client_lag_s=None if client is None else client.lag_mean_s,
+        coalesced=cell.coalesced,
         at=time.time(),
     )

@@ -42,10 +42,15 @@ def model_facts(settings: Settings) -> ModelFacts:
         _whole(target_config, "vocab_size"),
         _whole(target_config, "max_position_embeddings"),
         _whole(draft_config, "block_size"),
-        _ids(target_config.get("eos_token_id"))
-        | _ids(_config(target, "generation_config.json").get("eos_token_id")),
+        end_tokens(target),
         recommended_sampling(settings),
     )
+
+
+def end_tokens(model: Path | None) -> frozenset[int]:
+    """Ids that end an answer, by the files of a model directory; empty where they do not say or are not at hand."""
+    files = ("config.json", "generation_config.json")
+    return frozenset().union(*(_ids(_config(model, name).get("eos_token_id")) for name in files))
 
 
 def recommended_sampling(settings: Settings) -> dict[str, float | int]:
@@ -88,19 +93,6 @@ def has_chat_template(target: Path) -> bool:
     return (target / "chat_template.jinja").is_file() or bool(
         _config(target, "tokenizer_config.json").get("chat_template")
     )
-
-
-def check_contexts(settings: Settings, least: int) -> None:
-    """Refuse prompt lengths that the chat template and the shortest question alone exceed, in every workload (`least`).
-
-    Raises:
-        OptionError: naming the option, the length, and the least one.
-    """
-    short = [context for context in settings.context if context < least]
-    if short:
-        raise OptionError(
-            f"{BY_FIELD['context'].flag} {short[0]}: a prompt has at least {least} tokens (chat template and shortest question)"
-        )
 
 
 def check_grid(settings: Settings, configs: tuple[Config, ...], facts: ModelFacts) -> None:

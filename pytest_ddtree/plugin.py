@@ -37,6 +37,7 @@ from pytest_ddtree.session import (
     GIVEN,
     IMPOSSIBLE,
     INTERRUPTED,
+    MAKERS,
     PLACE,
     PLAN,
     POLICY,
@@ -250,7 +251,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     from pytest_ddtree.gating import gate_options
     from pytest_ddtree.impossible import set_aside
-    from pytest_ddtree.model_files import check_contexts, check_grid, check_paths, model_facts
+    from pytest_ddtree.model_files import check_grid, check_paths, model_facts
     from pytest_ddtree.outputs import check_outputs
     from pytest_ddtree.results.builds import BuildError, check_revisions, parse_builds
     from pytest_ddtree.results.expected import ExpectedBroken, read_expected
@@ -259,7 +260,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from pytest_ddtree.results.runs import NoSuchRun
     from pytest_ddtree.results.store import StoreCorrupt
     from pytest_ddtree.search_options import check_search
-    from pytest_ddtree.workload.choice import least_tokens
+    from pytest_ddtree.workload.choice import Makers
 
     config = session.config
     settings, configs = settings_of(config), grid_of(config)
@@ -271,7 +272,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         facts = model_facts(settings)
         check_grid(settings, configs, facts)
         if facts.target is not None:
-            check_contexts(settings, least_tokens(settings.workload, facts.target, settings.enable_thinking))
+            config.stash[MAKERS] = Makers(settings, facts.target)
+            config.stash[MAKERS].check_contexts()
         policy = make_policy(gate_options(settings), names, cells_in(config), config.invocation_params.args)
         config.stash[POLICY] = policy
         if settings.expected is not None:

@@ -51,7 +51,7 @@ from pytest_ddtree.unlike import Conditions
 from pytest_ddtree.verifying import Verifier
 from pytest_ddtree.windows import WindowProbe
 from pytest_ddtree.workload.cell import CellNotMeasured
-from pytest_ddtree.workload.choice import workload_of
+from pytest_ddtree.workload.choice import Makers
 from pytest_ddtree.workload.prompts import PromptMaker
 
 T = TypeVar("T")
@@ -74,6 +74,7 @@ class Run:
         budget: Budget | None = None,
         began: float | None = None,
         place: Place | None = None,
+        makers: Makers | None = None,
         progress: Callable[[str], None],
         rerun: Rerun = Rerun(),  # noqa: B008 - frozen and without state
         on_verified: Callable[[Config, Verdict], None] = lambda config, verdict: None,
@@ -109,7 +110,7 @@ class Run:
         self._secrets = known_secrets(settings.api_key, os.environ)
         self._pool: ServerPool | None = None
         self._clients: dict[str, AsyncClient] = {}
-        self._makers: dict[tuple[str, bool | None], PromptMaker] = {}
+        self._makers = makers
         self._handles: dict[Config, Server] = {}
         self._known_starts = 0
         self._concluded = False
@@ -422,22 +423,15 @@ class Run:
         Raises:
             NotVerified: the model's tokenizer is not on this host.
         """
-        asked = self.settings.enable_thinking if thinking is None else thinking
-        if (workload, asked) not in self._makers:
+        if self._makers is None:
             if self.facts.target is None:
                 given = self.settings.model or "not given"
                 raise NotVerified(
                     f"prompts of an exact length need the model's tokenizer.json and config.json on this host "
                     f"({BY_FIELD['model'].flag}: {given}). Give the directory that holds them: {BY_FIELD['model'].flag}=DIR"
                 )
-            named = {choice.name: choice for choice in self.settings.workload}
-            self._makers[workload, asked] = PromptMaker(
-                self.facts.target,
-                workload=workload_of(named[workload]) if workload in named else workload,
-                seed=self.settings.seed,
-                thinking=asked,
-            )
-        return self._makers[workload, asked]
+            self._makers = Makers(self.settings, self.facts.target)
+        return self._makers.of(workload, thinking)
 
     def verify(self, config: Config) -> Verdict:
         """The verdict on a config, made once. Raises Infrastructure."""

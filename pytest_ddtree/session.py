@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_ddtree.report.merged import Merged
     from pytest_ddtree.results.gatekeeper import GatePolicy
     from pytest_ddtree.run import Run
+    from pytest_ddtree.workload.choice import Makers
 
 GIVEN = pytest.StashKey[Mapping[str, tuple[str, str]]]()
 """What the user set: field -> (text, source)."""
@@ -33,8 +34,10 @@ PLAN = pytest.StashKey[Plan]()
 POLICY: pytest.StashKey[GatePolicy] = pytest.StashKey()
 PROBLEMS: pytest.StashKey[tuple[Problem, ...]] = pytest.StashKey()
 PROBLEM_FAULTS = pytest.StashKey[str]()
-CELL_FAULT = pytest.StashKey[str]()
 """What is wrong with the files of the coding problems."""
+CELL_FAULT = pytest.StashKey[str]()
+MAKERS: pytest.StashKey[Makers] = pytest.StashKey()
+"""Makes the prompts; not there where the model's tokenizer is not on this host."""
 AB: pytest.StashKey[Ab] = pytest.StashKey()
 DROPPED = pytest.StashKey[tuple[grids.Config, ...]]()
 """Configs that `--ddtree-where` took out of the grid."""
@@ -72,6 +75,7 @@ def run_of(config: pytest.Config) -> Run:
             budget=config.stash.get(BUDGET, None),
             began=config.stash.get(BEGAN, None),
             place=config.stash.get(PLACE, None),
+            makers=config.stash.get(MAKERS, None),
             progress=_progress(config),
             rerun=Rerun(config.stash.get(GIVEN, {}), config.invocation_params.dir),
             on_verified=lambda of, verdict: config.hook.pytest_ddtree_verified(config=of, verdict=verdict),

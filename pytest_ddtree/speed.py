@@ -11,14 +11,14 @@ from pytest_ddtree.client.records import Sampling
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.liveness import check_serving
 from pytest_ddtree.matrix import sampling_of
-from pytest_ddtree.measuring import UnnaturalAnswers, measure_rounds
+from pytest_ddtree.measuring import measure_rounds
 from pytest_ddtree.options import Settings
 from pytest_ddtree.results.model import CellFigures, Round, key_json
 from pytest_ddtree.results.runs import prompts_digest
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.verifying import whole
-from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec
-from pytest_ddtree.workload.natural import natural_prompts
+from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, UnnaturalAnswers
+from pytest_ddtree.workload.natural import natural_numbers
 from pytest_ddtree.workload.rounds import SamplingRule, decide
 from pytest_ddtree.workload.shape import infeasible, longest_output
 from pytest_ddtree.workload.watching import Watch, running_limit, steps_disagree
@@ -224,12 +224,12 @@ class Speed:
         )
 
     def _refuse_infeasible(self, server: Server, key: CellKey) -> None:
-        least = self._run.maker(key.workload).minimum
+        maker = self._run.maker(key.workload)
         reason: str | None
         if key.cache == "warm" and server.info.get("disable_radix_cache") is True:
             reason = "the server has no prefix cache (disable_radix_cache), so none can be warm"
-        elif key.context < least:
-            reason = f"a prompt of {key.workload} has at least {least} tokens"
+        elif not maker.fits(key.context):
+            reason = f"a prompt of {key.workload} has at least {maker.minimum} tokens"
         else:
             reason = infeasible(
                 concurrency=key.concurrency,
@@ -258,7 +258,7 @@ class Speed:
         if key.temperature:
             # Each round draws another answer; one that would barely do may be too short the next time.
             output += output // 2
-        choosing = natural_prompts(
+        choosing = natural_numbers(
             run.async_client(server),
             lambda index: maker.make(key.context, index),
             concurrency * (settings.turnovers + 1),
@@ -272,8 +272,6 @@ class Speed:
             ),
             deadline_s=settings.request_timeout,
         )
-        chosen = run.await_(choosing, "warm-up")
-        numbers = {maker.make(key.context, index).tag: index for index in range(4 * len(chosen))}
-        indices = tuple(numbers[prompt.tag] for prompt in chosen)
+        indices = run.await_(choosing, "warm-up")
         self._indices[(key.prompts, key.context)] = indices
         run.store("prompts", workload=key.prompts, context_tokens=key.context, indices=list(indices))

@@ -60,6 +60,8 @@ class Round:
     decode_tok_s: float | None
     tokens_after_end: int = 0
     """Tokens behind the first end-of-sequence token of their answer: there a model loops and a drafter loves it."""
+    distinct_4grams: float | None = None
+    """Mean over the answers of the share of distinct 4-grams of their tokens; None where they came without token ids."""
     cache: str = "flushed"
     """State of the prefix cache when the round began."""
     build: str | None = None
@@ -80,6 +82,8 @@ class Round:
     """Share of a core that the client used."""
     client_lag_s: float | None = None
     """How late the client's event loop was on average."""
+    coalesced: int | None = None
+    """Reads of the client that held several chunks: these have one arrival."""
     again: int = 0
     """0 for the first measurement of this round; later ones, taken to see drift, are no part of the cell's figures."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
 from pytest_ddtree.axes import Cache
-from pytest_ddtree.client.records import Record, Request, Sampling
+from pytest_ddtree.client.records import Record, Request
 from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.workload.endings import Endings, endings
 from pytest_ddtree.workload.load import Generates, Load, closed_loop, stagger_starts, warm_up
 from pytest_ddtree.workload.measure import CellMeasurement, bound, measure
 from pytest_ddtree.workload.rounds import Decision, SamplingRule, decide
@@ -23,6 +24,10 @@ class CellNotMeasured(Infrastructure):
 
 class CellInvalid(CellNotMeasured):
     """The server did something in the measured window that a healthy one does not; the text says what."""
+
+
+class UnnaturalAnswers(CellNotMeasured):
+    """Answers went on past their natural end, or loop: a drafter loves that, and the cell says nothing about real text."""
 
 
 class Watches(Protocol):
@@ -80,21 +85,18 @@ class CellResult:
 Spent = Callable[[Literal["warm-up", "flush", "load"], float], None]
 """Is told what time went into, in seconds."""
 
+
+def natural_endings(records: Sequence[Record], eos: Collection[int]) -> Endings:
+    """How natural the answers of a round are. Raises UnnaturalAnswers where they are not."""
+    found = endings(records, eos)
+    reason = found.invalid()
+    if reason is not None:
+        raise UnnaturalAnswers(reason)
+    return found
+
+
 MakeRequests = Callable[[int, Sequence[int]], Sequence[Request]]
 """(number of the first prompt, output length of each) -> that many requests, distinct for distinct numbers."""
-
-
-def sampling_for(
-    spec: CellSpec, output: int, *, seed: int, extra: Mapping[str, Any] | None = None
-) -> Sampling:
-    """Sampling of one measured request. EOS is ignored only as a guard: prompts are chosen to answer for longer."""
-    return Sampling(
-        max_new_tokens=output,
-        temperature=spec.temperature,
-        ignore_eos=True,
-        seed=seed if spec.temperature > 0 else None,
-        extra=dict(extra or {}),
-    )
 
 
 async def measure_cell(
@@ -105,6 +107,7 @@ async def measure_cell(
     *,
     kernel_stamps: Callable[[], bool],
     deadline_s: float | None = None,
+    round_deadline_s: float | None = None,
     limits: ClientLimits | None = None,
     progress: Callable[[str], None] = lambda text: None,
     on_round: Callable[[int, Load, CellMeasurement], None] = lambda number, load, cell: None,
@@ -120,7 +123,7 @@ async def measure_cell(
     `spent` is told what the time went into, in seconds: warm-up, emptying or filling the cache, load. `watch` is asked
     around each round.
     Raises CellInvalid for what `watch` saw, CellNotMeasured when a request fails, when the server does not count tokens
-    exactly, or when the client was the limit.
+    exactly, or when the client was the limit. A request has `deadline_s`, all of a round together `round_deadline_s`.
     """
     count = request_count(spec.concurrency, spec.turnovers)
     lengths = output_lengths(count, spec.output, seed=spec.seed, jitter=spec.jitter)
@@ -150,7 +153,12 @@ async def measure_cell(
         round_began = time.monotonic()
         spent("flush", round_began - flush_began)
         load = await closed_loop(
-            client, requests, concurrency=spec.concurrency, starts_s=starts, deadline_s=deadline_s
+            client,
+            requests,
+            concurrency=spec.concurrency,
+            starts_s=starts,
+            deadline_s=deadline_s,
+            cell_deadline_s=round_deadline_s,
         )
         spent("load", load.wall_s)
         cell = measure(load)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,7 +31,7 @@ class Load:
     """What came of a load: the records in the order of the requests, and when it began and ended.
 
     Times are ns on the clock of `time.perf_counter_ns`. Requests whose turn never came, because the cell's
-    deadline passed, are counted in `not_sent`.
+    deadline passed or one before them broke off, are counted in `not_sent`.
     """
 
     records: tuple[Record, ...]
@@ -68,6 +68,9 @@ async def closed_loop(
 ) -> Load:
     """Send `requests` in their order, `concurrency` at a time; a finished one makes room for the next.
 
+    Once one has broken off no more are sent: there is nothing to measure any more, and a server that hangs would take
+    each of them to its deadline.
+
     `starts_s` delays the first request of each of the `concurrency` streams. `deadline_s` is the deadline of
     one request, `cell_deadline_s` that of all together: what still runs then times out, the rest is not sent.
     """
@@ -76,10 +79,19 @@ async def closed_loop(
     width = min(concurrency, len(requests))
     await client.prepare(width)
     answers = _Answers(len(requests))
-    waiting = iter(enumerate(requests))
+    broken = False
+
+    def turns() -> Iterator[tuple[int, Request]]:
+        for turn in enumerate(requests):
+            if broken:
+                return
+            yield turn
+
+    waiting = turns()
     began = time.monotonic()
 
     async def stream(delay_s: float) -> None:
+        nonlocal broken
         if delay_s > 0:
             await asyncio.sleep(delay_s)
         for index, request in waiting:
@@ -89,7 +101,9 @@ async def closed_loop(
                 if left <= 0:
                     return
                 limit = left if limit is None else min(limit, left)
-            answers.take(index, await client.ask(request, deadline_s=limit))
+            answer = await client.ask(request, deadline_s=limit)
+            broken = broken or answer.broken
+            answers.take(index, answer)
 
     delays = [starts_s[index] if index < len(starts_s) else 0.0 for index in range(width)]
     start_ns = time.perf_counter_ns()

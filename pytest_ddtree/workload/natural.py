@@ -24,7 +24,7 @@ def is_natural(record: Record, need: int, eos: Collection[int] = ()) -> bool:
     )
 
 
-async def natural_prompts(
+async def natural_numbers(
     baseline: Generates,
     make: Callable[[int], Prompt],
     count: int,
@@ -34,23 +34,24 @@ async def natural_prompts(
     attempts: int = 4,
     sampling: Sampling | None = None,
     deadline_s: float | None = None,
-) -> tuple[Prompt, ...]:
-    """The first `count` of the prompts make(0), make(1), ... whose answer on the baseline is natural for `output`.
+) -> tuple[int, ...]:
+    """The numbers of the first `count` prompts make(0), make(1), ... whose answer on the baseline is natural for `output`.
 
     The choice depends on the baseline alone, so every config gets the same prompts. Raises NoLongAnswers when
     fewer than `count` of `attempts` x `count` candidates have one, or when the baseline fails to answer.
     """
     asked = replace(sampling or Sampling(max_new_tokens=output), max_new_tokens=output, ignore_eos=False)
-    chosen: list[Prompt] = []
+    chosen: list[int] = []
     tried = 0
     while len(chosen) < count and tried < attempts * count:
-        batch = [make(tried + number) for number in range(min(count, attempts * count - tried))]
-        tried += len(batch)
+        numbers = range(tried, tried + min(count, attempts * count - tried))
+        tried = numbers.stop
+        batch = [make(number) for number in numbers]
         requests = [Request(sampling=asked, input_ids=prompt.ids, tag=prompt.tag) for prompt in batch]
         load = await closed_loop(baseline, requests, concurrency=concurrency, deadline_s=deadline_s)
         _refuse_failures(load.records)
         chosen += [
-            prompt for prompt, record in zip(batch, load.records, strict=True) if is_natural(record, output)
+            number for number, record in zip(numbers, load.records, strict=True) if is_natural(record, output)
         ]
     if len(chosen) < count:
         raise NoLongAnswers(

@@ -62,7 +62,11 @@ class PromptMaker:
     @property
     def minimum(self) -> int:
         """The fewest tokens of a prompt: template, shortest question, a document of one token."""
-        return 1 + min(sum(map(len, self._frame(question))) for question in self._questions)
+        return 1 + min(map(self._framing, self._questions))
+
+    def fits(self, tokens: int) -> bool:
+        """Whether there are prompts of so many tokens. Looks no further than the first question that is short enough."""
+        return any(self._framing(question) < tokens for question in self._questions)
 
     def make(self, tokens: int, index: int, *, purpose: str = "measure") -> Prompt:
         """Prompt number `index` of `tokens` tokens; prompts of another `purpose` (warm-up) are others.
@@ -117,13 +121,18 @@ class PromptMaker:
     def _pick(self, tokens: int, index: int) -> tuple[list[int], list[int]]:
         """The frame of question number `index`, or of the next one that is short enough."""
         for step in range(len(self._questions)):
-            frame = self._frame(self._questions[(index + step) % len(self._questions)])
-            if sum(map(len, frame)) < tokens:
-                return frame
+            question = self._questions[(index + step) % len(self._questions)]
+            if self._framing(question) < tokens:
+                return self._frame(question)
         raise ValueError(
             f"a prompt of {tokens} tokens is too short for workload {self._workload.name!r}: "
             f"its template and shortest question need {self.minimum}"
         )
+
+    def _framing(self, question: str) -> int:
+        """Tokens of template and question."""
+        head, tail = self._frame(question)
+        return len(head) + len(tail)
 
     def _frame(self, question: str) -> tuple[list[int], list[int]]:
         if question not in self._frames:

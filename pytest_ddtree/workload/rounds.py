@@ -41,7 +41,9 @@ class SamplingRule:
         if not 0 < self.precision < 1 or not 0 < self.confidence < 1:
             raise ValueError("precision and confidence are shares between 0 and 1")
         if not 2 <= self.min_rounds <= self.max_rounds:
-            raise ValueError("at least two rounds, and no fewer at most than at least")
+            raise ValueError(
+                f"rounds: at least {self.min_rounds}, at most {self.max_rounds}; an interval needs two, and most is no less than least"
+            )
 
 
 @dataclass(frozen=True, slots=True)

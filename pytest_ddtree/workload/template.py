@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _DOCUMENT = "\ue000document\ue001"
 
@@ -42,21 +46,28 @@ class ChatTemplate:
     def _render(self, content: str) -> str:
         try:
             from jinja2 import TemplateError
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
         except ImportError as error:
             raise ValueError(
                 "the model has a chat template; rendering it needs: pip install jinja2"
             ) from error
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = _refuse
-        environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False)
         messages = [{"role": "user", "content": content}]
         assert self.source is not None
         try:
-            template = environment.from_string(self.source)
+            template = _compiled(self.source)
             return template.render(messages=messages, add_generation_prompt=True, **self.variables)
         except TemplateError as error:
             raise ValueError(f"the model's chat template cannot be rendered: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _compiled(source: str) -> Template:
+    """A template, ready to be rendered: compiling one takes longer than rendering it for a hundred questions."""
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals["raise_exception"] = _refuse
+    environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False)
+    return environment.from_string(source)
 
 
 def load_template(model: Path, *, thinking: bool | None = None) -> ChatTemplate:

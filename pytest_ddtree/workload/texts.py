@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 
 from pytest_ddtree.axes import CLASSES
 
@@ -65,9 +63,3 @@ def shipped(name: str) -> Workload:
 def questions(text: str) -> tuple[str, ...]:
     """Questions separated by blank lines."""
     return tuple(part.strip() for part in re.split(r"\n\s*\n", text) if part.strip())
-
-
-def from_files(name: str, paths: Sequence[Path], asked: Sequence[str]) -> Workload:
-    """A workload of the user's own text files and questions; ValueError when there are none."""
-    texts = tuple(split_text(path.name, path.read_text("utf-8")) for path in paths)
-    return Workload(name, texts, tuple(asked))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "client"))
 
+from scripted_server import Handler, ScriptedServer
+
 from pytest_ddtree.client.records import Chunk, Record, Request, Sampling
+from pytest_ddtree.client.sync import Client
 
 Make = Callable[..., Record]
+Open = Callable[..., tuple[ScriptedServer, Client]]
 
 
 @pytest.fixture
@@ -42,3 +47,14 @@ def record() -> Make:
         )
 
     return make
+
+
+@pytest.fixture
+def serve() -> Iterator[Open]:
+    with ExitStack() as stack:
+
+        def make(handler: Handler, **options: Any) -> tuple[ScriptedServer, Client]:
+            server = stack.enter_context(ScriptedServer(handler))
+            return server, stack.enter_context(Client(server.url, **options))
+
+        yield make

@@ -1,53 +1,21 @@
-"""Loads against a real socket server: order, concurrency, deadlines, whole cells, and the command."""
+"""Loads against a real socket server: order, concurrency, deadlines, whole cells."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_server import (
-    HEAD,
-    Asked,
-    Handler,
-    Script,
-    ScriptedServer,
-    as_json,
-    generate_events,
-    plain,
-    sse,
-    stream,
-)
+from scripted_server import HEAD, Asked, Script, generate_events, plain, stream
 
 from pytest_ddtree.client.records import Request, Sampling
-from pytest_ddtree.client.sync import Client
-from pytest_ddtree.workload import measure_cli
 from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, measure_cell
-from pytest_ddtree.workload.counted import CannotCount, fit_prompt, server_count
-from pytest_ddtree.workload.datasets import load_questions
 from pytest_ddtree.workload.load import closed_loop, stagger_starts, warm_up
 from pytest_ddtree.workload.measure import measure
-from pytest_ddtree.workload.natural import NoLongAnswers, natural_prompts
+from pytest_ddtree.workload.natural import NoLongAnswers, natural_numbers
 from pytest_ddtree.workload.prompts import Prompt
 from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.selfcheck import ClientLimits
-from pytest_ddtree.workload.texts import shipped
-
-Open = Callable[[Handler], tuple[ScriptedServer, Client]]
-
-
-@pytest.fixture
-def serve() -> Iterator[Open]:
-    with ExitStack() as stack:
-
-        def make(handler: Handler, **options: Any) -> tuple[ScriptedServer, Client]:
-            server = stack.enter_context(ScriptedServer(handler))
-            return server, stack.enter_context(Client(server.url, **options))
-
-        yield make
 
 
 def answer(asked: Asked, gap_s: float = 0.0) -> Script:
@@ -108,6 +76,15 @@ def test_a_cells_deadline_ends_what_runs_and_sends_no_more(serve: Any) -> None:
     assert [record.outcome for record in load.records] == ["timeout", "timeout"]
     assert load.not_sent == 4
     assert measure(load).failures == {"timeout": 2, "not_sent": 4}
+
+
+def test_nothing_more_is_sent_to_a_server_that_hangs(serve: Any) -> None:
+    server, client = serve(
+        lambda asked: Script([(0.0, HEAD)], "hang") if len(server.asked) > 2 else answer(asked)
+    )
+    load = client.loop.run(closed_loop(client.asynchronous, requests(20), concurrency=2, deadline_s=0.3))
+    assert measure(load).failures == {"timeout": 2, "not_sent": 16}
+    assert len(server.asked) == 4
 
 
 def test_a_warm_up_needs_distinct_prompts_and_enough_of_them(serve: Any) -> None:
@@ -190,165 +167,17 @@ def test_prompts_are_chosen_by_their_natural_answer_on_the_baseline(serve: Any) 
 
     _, client = serve(handler)
     make = lambda index: Prompt((9, index), str(index))  # noqa: E731
-    chosen = client.loop.run(natural_prompts(client.asynchronous, make, 3, output=40))
-    assert [prompt.tag for prompt in chosen] == ["1", "4", "7"]
+    chosen = client.loop.run(natural_numbers(client.asynchronous, make, 3, output=40))
+    assert chosen == (1, 4, 7)
     with pytest.raises(NoLongAnswers, match="only 2 of 6"):
-        client.loop.run(natural_prompts(client.asynchronous, make, 3, output=40, attempts=2))
+        client.loop.run(natural_numbers(client.asynchronous, make, 3, output=40, attempts=2))
 
 
 def test_a_baseline_that_fails_chooses_nothing(serve: Any) -> None:
     _, client = serve(lambda asked: plain(500, b"dead"))
     make = lambda index: Prompt((9, index), str(index))  # noqa: E731
     with pytest.raises(NoLongAnswers, match="dead"):
-        client.loop.run(natural_prompts(client.asynchronous, make, 1, output=40))
-
-
-def counting(asked: Asked) -> Script:
-    """A chat server whose tokens are words of at most five letters, with ten more for its template."""
-    text = asked.json["messages"][0]["content"]
-    tokens = 10 + sum(-(-len(word) // 5) for word in text.split())
-    usage = {"prompt_tokens": tokens, "completion_tokens": 1}
-    return as_json({"choices": [{"message": {"content": "x"}, "finish_reason": "length"}], "usage": usage})
-
-
-@pytest.mark.parametrize("tokens", [60, 512, 2048])
-def test_a_text_prompt_is_fitted_with_the_servers_own_count(serve: Any, tokens: int) -> None:
-    server, client = serve(counting, api="chat", model="m")
-    count = server_count(client.asynchronous)
-    prompts = [client.loop.run(fit_prompt(count, shipped("code"), tokens, index)) for index in range(3)]
-    assert {prompt.tokens for prompt in prompts} == {tokens}
-    assert len({prompt.text for prompt in prompts}) == 3
-    assert len(server.asked) <= 3 * 7
-
-
-def test_a_text_prompt_that_cannot_be_fitted_is_told(serve: Any) -> None:
-    _, client = serve(counting, api="chat", model="m")
-    with pytest.raises(CannotCount, match="too short"):
-        client.loop.run(fit_prompt(server_count(client.asynchronous), shipped("code"), 20, 0))
-    _, silent = serve(lambda asked: as_json({"choices": []}), api="chat", model="m")
-    with pytest.raises(CannotCount, match="does not count"):
-        silent.loop.run(fit_prompt(server_count(silent.asynchronous), shipped("code"), 200, 0))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "found"),
-    [
-        ("a.txt", "one?\n\ntwo?\n", ("one?", "two?")),
-        ("a.jsonl", '{"prompt": "one?"}\n\n"two?"\n{"question": "one?"}\n', ("one?", "two?")),
-        ("a.jsonl", '{"turns": ["first", "second"]}\n', ("first",)),
-        (
-            "a.jsonl",
-            '{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}',
-            ("u",),
-        ),
-        (
-            "a.json",
-            '[{"conversations": [{"from": "human", "value": "h"}, {"from": "gpt", "value": "g"}]}]',
-            ("h",),
-        ),
-    ],
-)
-def test_users_files_of_every_shape_are_read(
-    tmp_path: Path, name: str, content: str, found: tuple[str, ...]
-) -> None:
-    (tmp_path / name).write_text(content)
-    assert load_questions(tmp_path / name) == found
-
-
-def test_every_bad_entry_is_listed(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"prompt": "good"}\n{"answer": 1}\nnot json\n[]\n')
-    with pytest.raises(ValueError, match=r"(?s)3 entries.*line 2.*line 3.*line 4"):
-        load_questions(tmp_path / "a.jsonl")
-    (tmp_path / "b.json").write_text("{}")
-    with pytest.raises(ValueError, match="not a list"):
-        load_questions(tmp_path / "b.json")
-    (tmp_path / "c.txt").write_text("")
-    with pytest.raises(ValueError, match="no prompt"):
-        load_questions(tmp_path / "c.txt")
-
-
-def chat(asked: Asked) -> Script:
-    """A chat server that counts, streams and knows no SGLang paths."""
-    if asked.path == "/v1/models":
-        return as_json({"data": [{"id": "m"}]})
-    if asked.path != "/v1/chat/completions":
-        return plain(404, b"{}")
-    if not asked.json["stream"]:
-        return counting(asked)
-    tokens = asked.json["max_tokens"]
-    events = [
-        sse(
-            {
-                "choices": [
-                    {"delta": {"content": "x "}, "finish_reason": "length" if made == tokens else None}
-                ],
-                "usage": {"prompt_tokens": 60, "completion_tokens": made},
-            }
-        )
-        for made in range(1, tokens + 1)
-    ]
-    return stream(events, gap_s=0.01)
-
-
-def test_the_command_measures_a_chat_server(
-    serve: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server, _ = serve(chat)
-    out = tmp_path / "cell.json"
-    words = [
-        server.url,
-        "--api",
-        "chat",
-        "--context",
-        "60",
-        "--concurrency",
-        "2",
-        "--output",
-        "40",
-        "--cache",
-        "untouched",
-    ]
-    words += ["--max-rounds", "2", "--precision", "0.9", "--turnovers", "2", "--json", str(out)]
-    code = measure_cli.run(words)
-    said = capsys.readouterr()
-    if "client-bound" in said.err:
-        pytest.skip("this machine is too busy to measure on, and the command says so")
-    assert code == measure_cli.MEASURED, said.err
-    value = json.loads(out.read_text())
-    assert value["spec"]["context"] == 60
-    assert {one["prompt_tokens"] for one in value["rounds"]} == {4 * 60}
-    assert "output tok/s" in said.out
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        pytest.param(["http://127.0.0.1:9", "--cache", "untouched"], 1, "not measured", id="nobody-there"),
-        pytest.param(["URL", "--api", "chat"], 1, "--cache untouched", id="cannot-flush"),
-        pytest.param(["URL", "--cache", "untouched"], 1, "--tokenizer", id="no-tokenizer"),
-        pytest.param(["URL", "--questions", "/nonexistent.txt"], 2, "nonexistent", id="no-file"),
-        pytest.param(["URL", "--precision", "0"], 2, "precision", id="no-precision"),
-    ],
-)
-def test_the_command_says_why_it_did_not_measure(
-    serve: Any, capsys: pytest.CaptureFixture[str], words: list[str], code: int, says: str
-) -> None:
-    server, _ = serve(chat)
-    assert measure_cli.run([server.url if word == "URL" else word for word in words]) == code
-    assert says in capsys.readouterr().err
-
-
-def test_a_cell_that_does_not_fit_is_not_tried(serve: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    server, _ = serve(lambda asked: as_json({"max_total_num_tokens": 1000, "model_path": "/none"}))
-    assert measure_cli.run([server.url, "--concurrency", "8"]) == measure_cli.NOT_MEASURED
-    assert "infeasible" in capsys.readouterr().err
-    assert {asked.path for asked in server.asked} == {"/server_info"}
-
-
-def test_wrong_words_are_a_usage_error() -> None:
-    with pytest.raises(SystemExit) as caught:
-        measure_cli.run(["http://x", "--concurrency", "0"])
-    assert caught.value.code == measure_cli.USAGE
+        client.loop.run(natural_numbers(client.asynchronous, make, 1, output=40))
 
 
 def test_a_load_can_be_cancelled_from_outside(serve: Any) -> None:

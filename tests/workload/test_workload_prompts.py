@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.template import load_template
-from pytest_ddtree.workload.texts import WORKLOADS, Text, Workload, from_files, questions, shipped, split_text
+from pytest_ddtree.workload.texts import WORKLOADS, Text, Workload, questions, shipped, split_text
 
 TEMPLATE = (
     "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n{% endfor %}"
@@ -100,6 +100,8 @@ def test_thinking_is_handed_to_the_template(model: Path) -> None:
 def test_the_shortest_prompt_is_told_and_possible(makers: dict[str, PromptMaker]) -> None:
     maker = makers["chat"]
     assert len(maker.make(maker.minimum, 0).ids) == maker.minimum
+    assert maker.fits(maker.minimum)
+    assert not maker.fits(maker.minimum - 1)
     with pytest.raises(ValueError, match=str(maker.minimum)):
         maker.make(maker.minimum - 1, 0)
 
@@ -162,13 +164,12 @@ def test_texts_are_split_into_functions_and_paragraphs() -> None:
     assert text.units == ("import a", "def f():\n    x = 1\n\n    return x", "class C:\n    pass")
 
 
-def test_users_may_bring_their_own_texts(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
-    workload = from_files("own", [tmp_path / "a.txt"], questions("why?\n\nhow?\n"))
-    assert workload.texts[0].units == ("one", "two")
-    assert workload.questions == ("why?", "how?")
-    with pytest.raises(ValueError, match="question"):
-        from_files("own", [tmp_path / "a.txt"], [])
+def test_a_workload_needs_a_text_and_a_question() -> None:
+    asked = questions("why?\n\nhow?\n")
+    assert Workload("own", (split_text("a", "one\n\ntwo\n"),), asked).questions == ("why?", "how?")
+    for texts, questioned in (((split_text("a", "one"),), ()), ((split_text("a", "\n\n"),), asked)):
+        with pytest.raises(ValueError, match="needs a text that is not empty and a question"):
+            Workload("own", texts, questioned)
 
 
 def test_another_workload_is_refused_by_name() -> None:

@@ -1,0 +1,49 @@
+"""The requests of a cell: which prompt, how long an answer, which seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_ddtree.client.records import Request, Sampling
+from pytest_ddtree.workload.cell import CellSpec, MakeRequests
+from pytest_ddtree.workload.prompts import PromptMaker
+
+
+def sampling_for(
+    spec: CellSpec, output: int, *, seed: int, extra: Mapping[str, Any] | None = None
+) -> Sampling:
+    """Sampling of one measured request. EOS is ignored only as a guard: prompts are chosen to answer for longer."""
+    return Sampling(
+        max_new_tokens=output,
+        temperature=spec.temperature,
+        ignore_eos=True,
+        seed=seed if spec.temperature > 0 else None,
+        extra=dict(extra or {}),
+    )
+
+
+def request_maker(
+    maker: PromptMaker,
+    spec: CellSpec,
+    *,
+    indices: Sequence[int] | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> MakeRequests:
+    """Makes the requests of a cell: the same ones, in the same order, for every config (paired).
+
+    `indices` are the prompts to use, over and over (each round begins on a flushed cache); None: a new one each time.
+    `extra` are sampling parameters beside the temperature.
+    """
+
+    def make(first: int, lengths: Sequence[int]) -> list[Request]:
+        requests = []
+        for offset, length in enumerate(lengths):
+            number = first + offset
+            index = number if indices is None else indices[number % len(indices)]
+            prompt = maker.make(spec.context, index)
+            sampling = sampling_for(spec, length, seed=spec.seed + number, extra=extra)
+            requests.append(Request(sampling=sampling, input_ids=prompt.ids, tag=prompt.tag))
+        return requests
+
+    return make
