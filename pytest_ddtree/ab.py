@@ -26,6 +26,7 @@ from pytest_ddtree.results.runs import FILE, SESSION
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.run import Run
+from pytest_ddtree.servers.errors import ServerError
 from pytest_ddtree.servers.source import state
 from pytest_ddtree.worktrees import NoWorktree, Worktrees
 
@@ -79,13 +80,7 @@ class BuildRun(Run):
 
     def release(self) -> None:
         """Stop this build's servers and give the GPU back; the next one that is asked for is a new start."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            try:
-                pool.close()
-            finally:
-                self._known_starts = 0
-                self._clients.clear()
+        self.servers.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +164,18 @@ class Ab:
                 self._failed[config] = error
                 raise
         return self.outcomes[config]
+
+    def check(self) -> None:
+        """Refuse options with which no server of a build can be had; starts none, and makes no worktree. Raises ServerError."""
+        for spec in self._specs:
+            if spec.kind == "git":
+                continue
+            try:
+                self._run(spec.name).check()
+            except ServerError as error:
+                raise type(error)(
+                    f"build {spec.name}: {error.what}", why=error.why, hint=error.hint
+                ) from None
 
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.coding.endings import ending_fault
+from pytest_ddtree.coding.pairs import contradiction
 from pytest_ddtree.coding.problems import Problem
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.baseline import record_baseline
@@ -21,11 +22,14 @@ from pytest_ddtree.exactness.verdict import Level, Verdict
 from pytest_ddtree.grid import BASELINE, Config
 from pytest_ddtree.liveness import fault
 from pytest_ddtree.model_files import has_chat_template
+from pytest_ddtree.results.answers import Answer, AnswerBook
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run
 
 _SEED_STEP = 1_000_003
+LIMITS = tuple(range(9, 25))
+"""Tokens. Consecutive, so that most accepted runs meet some limit in their middle."""
 _ABSENT = frozenset({403, 404, 405, 501})
 
 
@@ -44,6 +48,7 @@ class CodingAnswers:
         self._by_text: bool | None = None
         self._judged: dict[Config, tuple[Level, list[JudgedAnswer]]] = {}
         self._asked: dict[Config, dict[str, Record]] = {}
+        self._opened: AnswerBook | None = None
 
     @property
     def by_text(self) -> bool:
@@ -84,40 +89,106 @@ class CodingAnswers:
         if config != BASELINE or self.by_text:
             return self.again(config, problems, 0)
         run, settings = self._run, self._run.settings
-        recording = record_baseline(
-            run.async_client(run.get(config)),
-            self._prompts_of(problems),
-            output=settings.coding_output,
-            concurrency=settings.coding_concurrency,
-        )
-        found = run.await_(recording, "coding")
-        if self._recorded is not None:
-            found = BaselineAnswers(
-                {**self._recorded.records, **found.records}, {**self._recorded.scores, **found.scores}
+        asked = {problem.task_id: self._request(problem, settings.seed) for problem in problems}
+        kept = self._kept(config, asked, 0)
+        found = {tag: (answer.record, answer.scores) for tag, answer in kept.items()}
+        missing = [problem for problem in problems if problem.task_id not in kept]
+        if missing:
+            recording = record_baseline(
+                run.async_client(run.get(config)),
+                self._prompts_of(missing),
+                output=settings.coding_output,
+                concurrency=settings.coding_concurrency,
+                on_answer=lambda record, scores: self._book.keep(config.id, 0, Answer(record, scores)),
             )
-        self._recorded = found
-        return {problem.task_id: found.records[problem.task_id] for problem in problems}
+            fresh = run.await_(recording, "coding")
+            found |= {tag: (record, fresh.scores[tag]) for tag, record in fresh.records.items()}
+        before = self._recorded or BaselineAnswers({}, {})
+        self._recorded = BaselineAnswers(
+            {**before.records, **{tag: record for tag, (record, _) in found.items()}},
+            {**before.scores, **{tag: scores for tag, (_, scores) in found.items()}},
+        )
+        return {problem.task_id: found[problem.task_id][0] for problem in problems}
 
     def again(self, config: Config, problems: Sequence[Problem], number: int) -> dict[str, Record]:
         """One more answer of a config to each problem; with a temperature, `number` chooses the seed."""
         run, settings = self._run, self._run.settings
+        asked = {
+            problem.task_id: self._request(problem, settings.seed + number * _SEED_STEP + index)
+            for index, problem in enumerate(problems)
+        }
+        found = {tag: answer.record for tag, answer in self._kept(config, asked, number).items()}
+        missing = [request for tag, request in asked.items() if tag not in found]
+        if not missing:
+            return found
         server = run.get(config)
         client = self._chat(server.url) if self.by_text else run.async_client(server)
 
-        async def ask(numbered: tuple[int, Problem]) -> Record:
-            index, problem = numbered
-            record = await client.generate(
-                self._request(problem, settings.seed + number * _SEED_STEP + index)
-            )
-            if not record.ok:
+        async def ask(request: Request) -> Record:
+            record = await client.generate(request)
+            # What a speculative server counts wrongly is a finding about it; of the baseline it leaves nothing to compare with.
+            if not record.ok and not (config.speculative and contradiction(record)):
                 raise AnswerFailed(record, "an answer to a coding problem")
+            self._book.keep(config.id, number, Answer(record))
             return record
 
         try:
-            records = run.await_(each(ask, list(enumerate(problems)), settings.coding_concurrency), "coding")
+            fresh = run.await_(each(ask, missing, settings.coding_concurrency), "coding")
         except AnswerFailed as error:
             raise fault(run, config, error.record) or error from None
-        return {problem.task_id: record for problem, record in zip(problems, records, strict=True)}
+        found |= {request.tag: record for request, record in zip(missing, fresh, strict=True)}
+        return {problem.task_id: found[problem.task_id] for problem in problems}
+
+    def close(self) -> None:
+        """Close the file of answers. May be called twice."""
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _book(self) -> AnswerBook:
+        if self._opened is None:
+            self._opened = AnswerBook(self._run.run_dir, secrets=self._run.secrets)
+            if self._opened.torn:
+                self._run.warn(
+                    f"an unfinished last answer ({self._opened.torn} bytes) was cut off; it is asked again"
+                )
+        return self._opened
+
+    def _kept(self, config: Config, asked: Mapping[str, Request], number: int) -> dict[str, Answer]:
+        """What an interrupted part of this run was answered to these requests already."""
+        found = {tag: self._book.get(config.id, request, number) for tag, request in asked.items()}
+        kept = {tag: answer for tag, answer in found.items() if answer is not None}
+        if kept:
+            self._run.progress(
+                f"{config.id}: {len(kept)} of {len(asked)} answers to coding problems are taken over from {self._run.run_dir.name}"
+            )
+        return kept
+
+    def too_long(self, config: Config, problems: Sequence[Problem]) -> tuple[str, ...]:
+        """Which of some answers that are cut after a few tokens do not keep to their limit, in words.
+
+        An accepted run that is not cut at the limit goes unnoticed while every answer ends before it. Raises Infrastructure.
+        """
+        run, seed = self._run, self._run.settings.seed
+        server = run.get(config)
+        client = self._chat(server.url) if self.by_text else run.async_client(server)
+
+        async def ask(limit: int) -> Record:
+            asked = self._request(problems[limit % len(problems)], seed + limit)
+            return await client.generate(
+                replace(asked, sampling=replace(asked.sampling, max_new_tokens=limit))
+            )
+
+        wrong = []
+        for record in run.await_(each(ask, LIMITS, run.settings.coding_concurrency), "coding"):
+            why = contradiction(record)
+            if why is not None:
+                wrong.append(
+                    f"{record.request.tag}, asked for {record.request.sampling.max_new_tokens} tokens: {why}"
+                )
+            elif not record.ok:
+                raise fault(run, config, record) or AnswerFailed(record, "an answer of a few tokens")
+        return tuple(wrong)
 
     def judge(
         self, config: Config, problems: Sequence[Problem], records: dict[str, Record], *, first: bool
@@ -137,11 +208,18 @@ class CodingAnswers:
             raise NotSolved(f"{config.id}: the baseline was not asked for its answers to the coding problems")
         prompts = self._prompts_of(problems)
         level: Level = "first-divergence"
+        # An answer that contradicts itself has no tokens that could be trusted to be the ones it was made of.
+        sound = {tag: record for tag, record in records.items() if contradiction(record) is None}
         if run.is_up(BASELINE):
             level = "full"
-            judged = self._by_baseline(prompts, records)
+            judged = self._by_baseline(prompts, sound)
         else:
-            judged = first_divergence(prompts, records, self._recorded)
+            judged = first_divergence(prompts, sound, self._recorded)
+        judged += [
+            JudgedAnswer(tag=prompt.tag, prompt_tokens=len(prompt.ids), scores=(), identical=False)
+            for prompt in prompts
+            if prompt.tag in records and prompt.tag not in sound
+        ]
         if first:
             self._judged[config] = level, judged
             self._asked[config] = records
@@ -225,7 +303,7 @@ class CodingAnswers:
 
     def _ending(self, record: Record, baseline: Record | None, eos: frozenset[int]) -> str | None:
         finish = (record.finish_reason or {}).get("type")
-        return ending_fault(
+        return contradiction(record) or ending_fault(
             emitted_ids(record),
             None if baseline is None else emitted_ids(baseline),
             finish=str(finish) if finish else None,

@@ -108,12 +108,17 @@ class CodingEval:
             raise NotSolved(f"{config.id}: {'; '.join(verdict.reasons)}")
         return verdict
 
+    def too_long(self, config: Config, problems: Sequence[Problem]) -> tuple[str, ...]:
+        """Answers that do not keep to a limit of a few tokens, in words. Raises Infrastructure."""
+        return self.answers.too_long(config, problems)
+
     def chat_prompt_tokens(self, config: Config, problem: Problem) -> tuple[int, int] | str:
         """Prompt tokens as rendered here and as the chat endpoint counts them, or why that cannot be compared."""
         return self.answers.chat_prompt_tokens(config, problem)
 
     def close(self) -> None:
-        """End the sandbox. May be called twice."""
+        """End the sandbox, close the file of answers. May be called twice."""
+        self.answers.close()
         if self._solver is not None:
             self._solver.close()
 

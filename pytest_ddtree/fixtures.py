@@ -173,12 +173,14 @@ def ddtree_gate(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[[Ce
     def gate(figures: CellFigures) -> None:
         from pytest_ddtree.errors import NotVerified
         from pytest_ddtree.report import jsonreport
+        from pytest_ddtree.session import GATED
 
         if config is None:
             raise pytest.UsageError(f"{request.node.nodeid}: ddtree_gate goes with ddtree_server")
         outcome = ddtree_run.gating.gate(config, figures)
         gates = [one.as_json() for one in outcome.gates]
         request.node.user_properties.extend(jsonreport.properties(figures, gates))
+        request.node.stash[GATED] = figures, gates
         if outcome.failures:
             pytest.fail("\n".join(outcome.failures), pytrace=False)
         if outcome.errors:
@@ -280,6 +282,14 @@ def ddtree_coding_counters(
 def ddtree_coding_verdict(ddtree_run: Run) -> Callable[[Config], Verdict | str]:
     """The verdict on all answers of a config as one, at level full; a text says why there is none."""
     return ddtree_run.coding.verdict
+
+
+@pytest.fixture
+def ddtree_coding_too_long(
+    ddtree_run: Run, ddtree_coding_problems: tuple[Problem, ...]
+) -> Callable[[Config], Sequence[str]]:
+    """Which answers of a config exceed a limit of a few tokens, in words."""
+    return lambda config: ddtree_run.coding.too_long(config, ddtree_coding_problems)
 
 
 @pytest.fixture

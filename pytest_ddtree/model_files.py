@@ -76,16 +76,40 @@ def check_paths(settings: Settings) -> None:
     Raises:
         OptionError: naming the option and the path.
     """
-    if settings.server not in ("reference", "sglang") or settings.launch_prefix:
+    if settings.launch_prefix or settings.node_prefix:
         return
-    for name in ("model", "draft_model"):
+    for name in ("model", "draft_model") if settings.server in ("reference", "sglang") else ("model",):
         value = getattr(settings, name)
-        if value is not None and value.startswith(("/", ".", "~")) and not Path(value).expanduser().is_dir():
-            raise OptionError(f"{BY_FIELD[name].flag} {value}: there is no such directory")
+        if value is not None and value.startswith(("/", ".", "~")):
+            _check_model(
+                name, value, Path(value).expanduser(), ours=settings.server in ("reference", "sglang")
+            )
+    if settings.server not in ("reference", "sglang"):
+        return
     for name in ("python", "sglang_src"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
             raise OptionError(f"{BY_FIELD[name].flag} {path}: there is nothing")
+
+
+def _check_model(name: str, value: str, folder: Path, *, ours: bool) -> None:
+    flag = BY_FIELD[name].flag
+    if not folder.is_dir():
+        why = "there is no such directory"
+        if not ours:
+            why += " on this host, where prompts are made: give one that holds the model's tokenizer.json and config.json"
+        raise OptionError(f"{flag} {value}: {why}")
+    config = folder / "config.json"
+    try:
+        loaded = json.loads(config.read_text("utf-8"))
+    except FileNotFoundError:
+        raise OptionError(f"{flag} {value}: the directory has no config.json, so it is no model") from None
+    except OSError as error:
+        raise OptionError(f"{flag} {value}: {config} cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise OptionError(f"{flag} {value}: {config} is no JSON ({error})") from None
+    if not isinstance(loaded, dict):
+        raise OptionError(f"{flag} {value}: {config} holds no JSON object")
 
 
 def has_chat_template(target: Path) -> bool:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Generator
-from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from pytest_ddtree import grid as grids
 from pytest_ddtree import hookspecs, options
 from pytest_ddtree.asked import asks_for_ours, given_of
-from pytest_ddtree.budget import Budget
 from pytest_ddtree.costs import Clock, PlanOnly
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.items import (
@@ -26,21 +22,16 @@ from pytest_ddtree.items import (
     Sorter,
     fixtures_of,
     is_ours,
-    plan_of,
 )
+from pytest_ddtree.lost_ini import refuse_lost_ini
 from pytest_ddtree.session import (
-    AB,
     BEGAN,
-    BUDGET,
     CELL_FAULT,
     DROPPED,
     GIVEN,
     IMPOSSIBLE,
     INTERRUPTED,
-    MAKERS,
     PLACE,
-    PLAN,
-    POLICY,
     PROBLEM_FAULTS,
     RUN,
     SETTINGS,
@@ -49,8 +40,6 @@ from pytest_ddtree.session import (
     judged_configs,
     leave,
     problems_of,
-    reported_of,
-    run_of,
     settings_of,
 )
 
@@ -121,7 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(str(error)) from None
     if config.stash[SETTINGS].where is not None:
         grid_of(config)  # a constraint that cannot be read, or that leaves nothing, is refused now
-    _refuse_lost_ini(config)
+    refuse_lost_ini(config)
     _several_workers(config, given)
     if hasattr(config, "workerinput"):
         from pytest_ddtree.parallel import take_place
@@ -144,6 +133,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if settings.plan:
         config.pluginmanager.register(PlanOnly(), "ddtree-plan")
     if config.pluginmanager.hasplugin("pytest_jsonreport"):
+        from pytest_ddtree.session_reports import JsonReport
+
         config.pluginmanager.register(JsonReport(config), "ddtree-json-report")
 
 
@@ -152,32 +143,6 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """pytest-benchmark's table shows how long a whole cell took, which looks like a result and is none: ours takes its place."""
     if asks_for_ours(config) and hasattr(config.option, "benchmark_quiet"):
         config.option.benchmark_quiet = True
-
-
-INI_NAMES = ("pytest.toml", "pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-
-
-def _refuse_lost_ini(config: pytest.Config) -> None:
-    """pytest looks for its ini file before it knows our options, and takes the path behind `--ddtree-model` for a test path.
-
-    The ini file beside the tests is then not found, and with it go markers, filters and our own settings, without a word.
-    """
-    if config.inipath is not None:
-        return
-    arguments = [str(argument) for argument in config.invocation_params.args]
-    flags = {option.flag for option in options.OPTIONS if not option.switch}
-    for flag, value in pairwise(arguments):
-        if flag not in flags or value.startswith("-") or not (config.invocation_params.dir / value).exists():
-            continue
-        here = config.invocation_params.dir
-        lost = next(
-            (d / name for d in (here, *here.parents) for name in INI_NAMES if (d / name).is_file()), None
-        )
-        if lost is not None:
-            raise pytest.UsageError(
-                f"{flag} {value}: pytest took {value} for a test path and so did not read {lost}. "
-                f"Write {flag}={value}, with an equals sign."
-            )
 
 
 def _several_workers(config: pytest.Config, given: dict[str, tuple[str, str]]) -> None:
@@ -249,51 +214,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         raise pytest.UsageError(session.config.stash[CELL_FAULT])
     if not ours or session.config.option.collectonly:
         return
-    from pytest_ddtree.gating import gate_options
-    from pytest_ddtree.impossible import set_aside
-    from pytest_ddtree.model_files import check_grid, check_paths, model_facts
-    from pytest_ddtree.outputs import check_outputs
-    from pytest_ddtree.results.builds import BuildError, check_revisions, parse_builds
-    from pytest_ddtree.results.expected import ExpectedBroken, read_expected
-    from pytest_ddtree.results.gate_setup import make_policy
-    from pytest_ddtree.results.resume import ResumeRefused
-    from pytest_ddtree.results.runs import NoSuchRun
-    from pytest_ddtree.results.store import StoreCorrupt
-    from pytest_ddtree.search_options import check_search
-    from pytest_ddtree.workload.choice import Makers
+    from pytest_ddtree.before_start import check_session
 
-    config = session.config
-    settings, configs = settings_of(config), grid_of(config)
-    names = ["baseline", *(one.id for one in configs)]
-    try:
-        check_paths(settings)
-        check_outputs(settings)
-        check_search(settings)
-        facts = model_facts(settings)
-        check_grid(settings, configs, facts)
-        if facts.target is not None:
-            config.stash[MAKERS] = Makers(settings, facts.target)
-            config.stash[MAKERS].check_contexts()
-        policy = make_policy(gate_options(settings), names, cells_in(config), config.invocation_params.args)
-        config.stash[POLICY] = policy
-        if settings.expected is not None:
-            read_expected(settings.expected)
-        config.stash[PLAN] = plan_of(ours)
-        config.stash[BUDGET] = Budget(settings.time_budget)
-        if settings.build:
-            check_revisions(parse_builds(settings.build, settings.sglang_src), settings.sglang_src)
-        if settings.resume is not None and not config.option.setupplan:
-            run_of(config).resume(settings.resume)
-        if not (config.option.setupplan or settings.plan or settings.build or settings.server == "url"):
-            config.stash[IMPOSSIBLE] = set_aside(run_of(config), ours)
-    except BuildError as error:
-        raise pytest.UsageError(f"--ddtree-build: {error}") from None
-    except ExpectedBroken as error:
-        raise pytest.UsageError(f"--ddtree-expected: {error}") from None
-    except (ResumeRefused, NoSuchRun, StoreCorrupt) as error:
-        raise pytest.UsageError(f"--ddtree-resume {settings.resume}: {error}") from None
-    except options.OptionError as error:
-        raise pytest.UsageError(str(error)) from None
+    check_session(session.config, ours)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -311,16 +234,10 @@ def pytest_runtest_makereport(
         report.longrepr = f"{type(call.excinfo.value).__name__}: {call.excinfo.value}"
     if is_ours(item):
         from pytest_ddtree.results.secrets import scrub_report
+        from pytest_ddtree.session_reports import secrets_of
 
-        scrub_report(report, _secrets(item.config))
+        scrub_report(report, secrets_of(item.config))
     return report
-
-
-def _secrets(config: pytest.Config) -> tuple[str, ...]:
-    """What must not be seen in any report."""
-    from pytest_ddtree.results.secrets import known_secrets
-
-    return known_secrets(settings_of(config).api_key, os.environ)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -341,63 +258,9 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    config = terminalreporter.config
-    if AB in config.stash:
-        terminalreporter.section("ddtree: builds")
-        for outcome in config.stash[AB].outcomes.values():
-            for line in outcome.lines():
-                terminalreporter.write_line(line)
-        terminalreporter.write_line(f"results: {config.stash[AB].folder}")
-    run, settings = reported_of(config), settings_of(config)
-    if run is None or hasattr(config, "workerinput") or run.results.empty or settings.plan:
-        return
-    from pytest_ddtree.report import github, html
-    from pytest_ddtree.report.findings import findings
-    from pytest_ddtree.report.terminal import lines
-    from pytest_ddtree.results.secrets import scrub
+    from pytest_ddtree.session_reports import summarise
 
-    secrets = _secrets(config)
-    terminalreporter.section("ddtree")
-    for line in scrub(lines(run.results), secrets):
-        terminalreporter.write_line(line)
-    terminalreporter.write_line(f"results: {run.run_dir}")
-    report = run.report()
-    if settings.html is not None:
-        try:
-            settings.html.parent.mkdir(parents=True, exist_ok=True)
-            settings.html.write_text(scrub(html.page(report), secrets), "utf-8")
-            terminalreporter.write_line(f"HTML report: {settings.html}")
-        except OSError as error:
-            again = f"pytest-ddtree export {run.run_dir} --format html -o FILE writes it again"
-            terminalreporter.write_line(f"HTML report: not written: {error}; {again}", red=True)
-    try:
-        summary = github.write_summary(report, secrets=secrets)
-    except OSError as error:
-        summary = None
-        terminalreporter.write_line(f"GITHUB_STEP_SUMMARY: not written: {error}", red=True)
-    if summary is not None or os.environ.get("GITHUB_ACTIONS") == "true":
-        # A workflow command counts only at the beginning of a line.
-        for line in scrub(github.commands(findings(run.results)), secrets):
-            terminalreporter.write_line(line)
-
-
-class JsonReport:
-    """Adds metrics, verdicts and environment to the report of pytest-json-report."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
-        if PLAN not in self._config.stash:
-            return
-        from pytest_ddtree.report import jsonreport
-
-        secrets, run = _secrets(self._config), reported_of(self._config)
-        if run is None:
-            jsonreport.clean(json_report, secrets=secrets, environment=os.environ)
-        else:
-            jsonreport.enrich(json_report, run.report(), secrets=secrets, environment=os.environ)
+    summarise(terminalreporter)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -24,30 +24,28 @@ from pytest_ddtree.errors import Infrastructure, NotVerified
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.explaining import Explainer
 from pytest_ddtree.gating import Gating
-from pytest_ddtree.grid import BASELINE, CellKey, Config, sort_key
+from pytest_ddtree.grid import BASELINE, CellKey, Config
 from pytest_ddtree.matrix import cells_of
 from pytest_ddtree.model_files import ModelFacts, model_facts
 from pytest_ddtree.options import BY_FIELD, Settings, settings_json
 from pytest_ddtree.plan import Place, Plan
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.rerun import Rerun
-from pytest_ddtree.results.fingerprint import Fingerprint, server_fingerprint, session_fingerprint
+from pytest_ddtree.results.fingerprint import Fingerprint, session_fingerprint
 from pytest_ddtree.results.gatekeeper import GatePolicy
-from pytest_ddtree.results.model import CellFigures, Results, StartInfo
+from pytest_ddtree.results.model import CellFigures, Results
 from pytest_ddtree.results.overhead import Activity, Ledger
-from pytest_ddtree.results.resume import Resumed, ResumeRefused
+from pytest_ddtree.results.resume import Resumed
 from pytest_ddtree.results.runs import SESSION, pick_run, read_run
 from pytest_ddtree.results.secrets import known_secrets, mask_values, scrub
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.resuming import DormantServer, Recall
 from pytest_ddtree.sampling import Sampled
-from pytest_ddtree.server_setup import run_name, server_settings
+from pytest_ddtree.server_setup import run_name
 from pytest_ddtree.servers.handle import Server
-from pytest_ddtree.servers.idle import IdleWatch
-from pytest_ddtree.servers.pool import ServerPool
+from pytest_ddtree.serving import Servers
 from pytest_ddtree.speed import Infeasible, Speed, enough
 from pytest_ddtree.staging import Pilot
-from pytest_ddtree.unlike import Conditions
 from pytest_ddtree.verifying import Verifier
 from pytest_ddtree.windows import WindowProbe
 from pytest_ddtree.workload.cell import CellNotMeasured
@@ -97,6 +95,7 @@ class Run:
         self.fingerprints: dict[str, Fingerprint] = {}
         self.resumed: Resumed | None = None
         self.recall: Recall | None = None
+        self.servers = Servers(self)
         self.verifier = Verifier(self, on_verified=on_verified)
         self.explainer = Explainer(self, self.verifier.answers)
         self.rerun = rerun
@@ -107,15 +106,9 @@ class Run:
         self.windows = WindowProbe(self)
         self._loop = LoopThread()
         self._store: Store | None = None
-        self._secrets = known_secrets(settings.api_key, os.environ)
-        self._pool: ServerPool | None = None
-        self._clients: dict[str, AsyncClient] = {}
+        self.secrets = known_secrets(settings.api_key, os.environ)
         self._makers = makers
-        self._handles: dict[Config, Server] = {}
-        self._known_starts = 0
         self._concluded = False
-        self._conditions = Conditions()
-        self._idle = IdleWatch(api_key=settings.api_key, ours=settings.server != "url")
         self._baseline_answered = False
         self._baseline_measured = False
 
@@ -131,12 +124,7 @@ class Run:
 
     def engine_version(self) -> str:
         """The version of a build whose sources are not known, without a start where that can be."""
-        known = self._open_pool().build()
-        if known is not None:
-            return str(known.revision or known.version or "of unknown version")
-        up = self._open_pool().servers
-        first = next(iter(sorted(self.plan.configs, key=sort_key)), self.configs[0])
-        return str((up[0] if up else self.get(first)).info.get("version") or "of unknown version")
+        return self.servers.version()
 
     def store(self, kind: str, **fields: Any) -> None:
         """Append one record to the session's results file, which exists from the first one on."""
@@ -151,7 +139,7 @@ class Run:
             )
             if self.resumed is None or SESSION not in self.resumed.stored.fingerprints:
                 self._store.append("fingerprint", scope=SESSION, fingerprint=self.fingerprint.as_json())
-        self._store.append(kind, **scrub(fields, self._secrets))
+        self._store.append(kind, **scrub(fields, self.secrets))
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -219,7 +207,7 @@ class Run:
 
     def _beside_baseline(self, config: Config) -> None:
         """Start a config's server while the baseline answers, where both fit and nothing is timed: what fails here is said later."""
-        pool = self._open_pool()
+        pool = self.servers.pool
         if (
             self.settings.server != "reference"
             or self._baseline_answered
@@ -297,34 +285,7 @@ class Run:
         """
         if reason is None and self.recall is not None:
             reason = self.recall.reason(config)
-        try:
-            with self.ledger.during("start"):
-                server = self._open_pool().get(config, reason, variant="best" if best else "matched")
-        finally:
-            self._note_starts()
-        self._handles[config] = server
-        self._note_warnings(config, server)
-        self._note_differences(config, server)
-        effective = server.effective.to_json()
-        if self.results.effective.get(config.id) != effective:
-            self.results.effective[config.id] = effective
-            self.store("effective", config=config.id, effective=effective)
-            self.store("mismatches", config=config.id, mismatches=[str(one) for one in server.mismatches()])
-            self._note_fingerprint(config, server)
-        return server
-
-    def _note_warnings(self, config: Config, server: Server) -> None:
-        for text in server.warnings:
-            self.warn(f"{config.id}: {text}")
-
-    def _note_differences(self, config: Config, server: Server) -> None:
-        """Store in which conditions a config differs from the baselines that it is compared with."""
-        for one in self._conditions.note(config, server.variant, server.effective):
-            found = list(one.differences)
-            self.results.differences[f"{one.config.id} against the {one.variant} baseline"] = found
-            self.store("differences", config=one.config.id, baseline=one.variant, differences=found)
-            if one.warning is not None:
-                self.warn(f"{one.config.id}: {one.warning}")
+        return self.servers.get(config, reason, best=best)
 
     def warn(self, text: str) -> None:
         """Store a warning and show it in every report, once."""
@@ -332,68 +293,38 @@ class Run:
             self.results.warnings.append(text)
             self.store("warning", text=text)
 
+    def check(self) -> None:
+        """Refuse options with which no server of this session can be had; starts none. Raises Infrastructure."""
+        self.servers.check()
+
     def unsupported(self, configs: Iterable[Config]) -> dict[Config, str]:
         """The configs that the build cannot express, each with what it has instead; starts no server. Raises Infrastructure."""
-        return self._open_pool().unsupported(configs)
+        return self.servers.unsupported(configs)
 
     def flags(self) -> frozenset[str]:
         """The flags that the build's help lists; none where it was not asked. Starts no server. Raises Infrastructure."""
-        build = self._open_pool().build()
+        build = self.servers.pool.build()
         return frozenset() if build is None else build.flags
 
     def left_running(self) -> list[str]:
         """What keeps the servers that are up from being as they were after their start; starts nothing. Raises Infrastructure."""
-        servers = self._pool.servers if self._pool is not None else ()
-        return [f"{server.config.id}: {text}" for server in servers for text in self._idle.check(server)]
+        return self.servers.left_running()
 
     def handle(self, config: Config) -> Server | None:
         """The server that a config had last, if any; starts nothing."""
-        return self._handles.get(config)
+        return self.servers.handle(config)
 
     def report_fault(self, config: Config, why: str) -> None:
         """The server of a config does not do its work: the next `get` starts it once more, a second fault ends the config."""
-        self._open_pool().report_fault(config, why)
-
-    def _note_fingerprint(self, config: Config, server: Server) -> None:
-        now = server_fingerprint(server)
-        self.fingerprints[config.id] = now
-        if self.resumed is not None:
-            try:
-                self.resumed.check(config.id, now)
-                self.resumed.check_version(now)
-            except ResumeRefused as error:
-                raise NotVerified(str(error)) from None
-        if self.resumed is None or config.id not in self.resumed.stored.fingerprints:
-            self.store("fingerprint", scope=config.id, fingerprint=now.as_json())
+        self.servers.report_fault(config, why)
 
     def is_up(self, config: Config) -> bool:
         """Whether the server of a config runs now; starts nothing."""
-        return self._open_pool().peek(config) is not None
-
-    def _open_pool(self) -> ServerPool:
-        if self._pool is None:
-            group = 0 if self.place is None else self.place.group
-            settings = server_settings(self.settings, self.facts, self.run_dir, group)
-            self._pool = ServerPool(settings, progress=self.progress)
-            self._pool.wake_on_signals()
-        return self._pool
-
-    def _note_starts(self) -> None:
-        starts = self._open_pool().starts
-        for start in starts[self._known_starts :]:
-            self.results.starts.append(StartInfo(start.config.id, start.reason, start.seconds))
-            self.store(
-                "start", config=start.config.id, reason=start.reason, seconds=start.seconds, ok=start.ok
-            )
-        self._known_starts = len(starts)
+        return self.servers.is_up(config)
 
     def async_client(self, server: Server) -> AsyncClient:
         """The asynchronous client of a server, one per address, for the session's own loop."""
-        if server.url not in self._clients:
-            self._clients[server.url] = AsyncClient(
-                server.url, api_key=self.settings.api_key, timeout_s=self.settings.request_timeout
-            )
-        return self._clients[server.url]
+        return self.servers.client(server)
 
     def client(self, server: Server) -> Client:
         """A synchronous client of a server, on the session's own loop."""
@@ -449,8 +380,7 @@ class Run:
 
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""
-        if self._pool is not None:
-            self._pool.alarm()
+        self.servers.alarm()
 
     def conclude(self) -> None:
         """Write what was recorded as expected figures, and collect the last warnings for the report. May be called twice."""
@@ -467,11 +397,7 @@ class Run:
         """Stop the servers, then the loop. May be called twice, also by a signal handler's way out."""
         self.conclude()
         self.coding.close()
-        if self._pool is not None:
-            try:
-                self._pool.close()
-            finally:
-                self._note_starts()
+        self.servers.close()
         if self._store is not None:
             self._store.close()
         self._loop.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_ddtree.coding.problems import Problem
     from pytest_ddtree.report.merged import Merged
     from pytest_ddtree.results.gatekeeper import GatePolicy
+    from pytest_ddtree.results.model import CellFigures
     from pytest_ddtree.run import Run
     from pytest_ddtree.workload.choice import Makers
 
@@ -45,6 +46,8 @@ BEGAN = pytest.StashKey[float]()
 """When the session began, on the monotonic clock."""
 IMPOSSIBLE = pytest.StashKey[list[str]]()
 """Configs of the grid that the build cannot express, with the reasons."""
+GATED: pytest.StashKey[tuple[CellFigures, list[dict[str, Any]]]] = pytest.StashKey()
+"""Of a test: the figures that it measured, and what their gates said."""
 INTERRUPTED = pytest.StashKey[int]()
 BUDGET = pytest.StashKey[Budget]()
 GRID = pytest.StashKey[tuple[grids.Config, ...]]()

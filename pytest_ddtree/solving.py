@@ -12,7 +12,7 @@ from pytest_ddtree.client.records import Record
 from pytest_ddtree.coding import extract
 from pytest_ddtree.coding.checking import ProblemFaultError, grade
 from pytest_ddtree.coding.expected import with_expected
-from pytest_ddtree.coding.pairs import Pair, Solved
+from pytest_ddtree.coding.pairs import Pair, Solved, contradiction
 from pytest_ddtree.coding.problems import Problem
 from pytest_ddtree.coding.sampled import SampledPair
 from pytest_ddtree.coding.samples import Sample, write_samples
@@ -151,6 +151,8 @@ class Solver:
                 pair = replace(pair, other_again=(*pair.other_again, solved))
                 if verdicts is not None and verdicts[name].kind == "corrupt":
                     pair = replace(pair, other=solved, verdict=verdicts[name])
+                elif contradiction(solved.record) is not None:
+                    pair = replace(pair, other=solved)
                 pairs[name] = pair
         return pairs
 

@@ -19,21 +19,30 @@ def test_problem(ddtree_server, ddtree_problem, ddtree_solve, ddtree_tolerated):
         pytest.skip(
             f"{pair.problem}: both answers ran into the token limit (--ddtree-coding-output), which proves nothing"
         )
-    assert judgement in ddtree_tolerated, pair.describe()
+    if judgement not in ddtree_tolerated:
+        pytest.fail(pair.describe(), pytrace=False)
 
 
 def test_no_net_loss(ddtree_server, ddtree_coding_comparison):
     """Over all problems: one-sided exact McNemar test with a margin; says the smallest loss it could have seen."""
     comparison = ddtree_coding_comparison(ddtree_server.config)
-    failed = comparison.failed
     print(comparison)
-    assert not failed, str(comparison)
+    if comparison.failed:
+        pytest.fail(str(comparison), pytrace=False)
 
 
 def test_no_more_truncation_missing_code_or_timeouts(ddtree_server, ddtree_coding_counters):
     """A fault of speculative decoding often shows as answers that do not end, before it shows in what they solve."""
     grown = [str(counter) for counter in ddtree_coding_counters(ddtree_server.config) if counter.failed]
-    assert not grown, "; ".join(grown)
+    if grown:
+        pytest.fail("; ".join(grown), pytrace=False)
+
+
+def test_answers_keep_their_limit(ddtree_server, ddtree_coding_too_long):
+    """A limit on tokens holds within an accepted run too; answers that end by themselves would not show it."""
+    wrong = ddtree_coding_too_long(ddtree_server.config)
+    if wrong:
+        pytest.fail("corrupt: " + "\n".join(wrong), pytrace=False)
 
 
 def test_chat_endpoint_counts_the_same_prompt(
@@ -44,7 +53,8 @@ def test_chat_endpoint_counts_the_same_prompt(
     if isinstance(counted, str):
         pytest.skip(counted)
     ours, theirs = counted
-    assert ours == theirs, f"{ours} prompt tokens as rendered here, {theirs} by the chat endpoint"
+    if ours != theirs:
+        pytest.fail(f"{ours} prompt tokens as rendered here, {theirs} by the chat endpoint", pytrace=False)
 
 
 def test_answers_at_level_full(ddtree_config, ddtree_coding_verdict):
@@ -52,5 +62,5 @@ def test_answers_at_level_full(ddtree_config, ddtree_coding_verdict):
     verdict = ddtree_coding_verdict(ddtree_config)
     if isinstance(verdict, str):
         pytest.skip(verdict)
-    passed = verdict.passed
-    assert passed, "\n".join([verdict.summary(), *verdict.reasons])
+    if not verdict.passed:
+        pytest.fail("\n".join([verdict.summary(), *verdict.reasons]), pytrace=False)

@@ -21,8 +21,21 @@ fault. `lost`: the baseline solves it, this config does not, and no rounding exp
 model's, whether the code passes or not. `garbled`: the same tokens, but another text. `unreliable`: the same answer passed once and
 failed once, which says something about the checker alone. `unjudged`: its tokens could not be judged, an error and never a pass."""
 
+CONTRADICTORY: Final = frozenset({"malformed", "short", "empty"})
+"""Outcomes of an answer that ended and is not what was asked for, or not what the server itself counted."""
+
 TOLERATED: Final = frozenset({"rounding", "unexplained"})
 """Counted and shown; they fail with `--ddtree-strict` only."""
+
+
+def contradiction(record: Record) -> str | None:
+    """What an answer contradicts, in words: its request, or the server's own count of it; None for one that agrees with both.
+
+    An answer that did not end (no finish reason) contradicts nothing: it is not there.
+    """
+    if record.outcome not in CONTRADICTORY or record.finish_reason is None:
+        return None
+    return record.error or record.outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +104,7 @@ class Pair:
     def judgement(self) -> Judgement:
         """What the pair means for its test."""
         kind = None if self.verdict is None else self.verdict.kind
-        if kind == "corrupt":
+        if kind == "corrupt" or contradiction(self.other.record) is not None:
             return "corrupt"
         if self.identical and self.baseline.record.text != self.other.record.text:
             return "garbled"
@@ -126,6 +139,9 @@ class Pair:
             "judged by text: tokens could not be compared" if self.verdict is None else self.verdict.summary()
         )
         reasons = () if self.verdict is None else self.verdict.reasons
+        wrong = contradiction(self.other.record)
+        if wrong is not None and wrong not in reasons:
+            reasons = (*reasons, wrong)
         return "\n".join(
             [
                 f"{head}: {judged}",

@@ -10,7 +10,7 @@ from statistics import NormalDist
 from scipy import special
 
 from pytest_ddtree.coding.checking import printable
-from pytest_ddtree.coding.pairs import Judgement, Solved
+from pytest_ddtree.coding.pairs import Judgement, Solved, contradiction
 from pytest_ddtree.coding.stats import Gate, Interval, mean_pass_at_k, paired_mean_loss, sign_flip
 
 
@@ -51,8 +51,16 @@ class SampledPair:
         ) / math.comb(2 * n, total)
 
     @property
+    def wrong(self) -> tuple[str, ...]:
+        """What samples of this config contradict: their request, or the server's own count."""
+        return tuple(why for one in self.other if (why := contradiction(one.record)) is not None)
+
+    @property
     def judgement(self) -> Judgement:
-        """`lost` where chance does not explain the difference; `cut` where every sample of both ran into its token limit."""
+        """`corrupt` where a sample is not what was asked or counted, `lost` where chance does not explain the difference, `cut` where
+        every sample of both ran into its token limit."""
+        if self.wrong:
+            return "corrupt"
         if all(one.cut for one in (*self.baseline, *self.other)):
             return "cut"
         return "lost" if self.p <= self.alpha else "fine"
@@ -69,7 +77,8 @@ class SampledPair:
             (
                 f"{self.problem}: {self.judgement}: {base} of {self.k} samples pass on the baseline, {other} of {self.k} here "
                 f"(p={self.p:.2g}, level {self.alpha:.2g})"
-            )
+            ),
+            *(f"  because {why}" for why in self.wrong),
         ]
         for who, solved in (
             ("baseline, a sample that passes", next((s for s in self.baseline if s.passed), None)),

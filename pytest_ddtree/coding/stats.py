@@ -140,18 +140,6 @@ def paired_loss(both: int, losses: int, gains: int, neither: int, confidence: fl
     return Interval(loss, max(-1.0, low), min(1.0, high), confidence)
 
 
-def unpaired_loss(base: int, base_n: int, other: int, other_n: int, confidence: float = 0.95) -> Interval:
-    """Difference of two independent proportions with Newcombe's hybrid score interval (1998, 17:873, method 10).
-
-    For servers that were asked different problems; use `paired_loss` wherever pairs exist.
-    """
-    first, second = wilson(base, base_n, confidence), wilson(other, other_n, confidence)
-    loss = first.value - second.value
-    low = loss - math.hypot(first.value - first.low, second.high - second.value)
-    high = loss + math.hypot(first.high - first.value, second.value - second.low)
-    return Interval(loss, max(-1.0, low), min(1.0, high), confidence)
-
-
 @dataclass(frozen=True, slots=True)
 class Gate:
     """When a paired comparison fails: p at most `alpha`, and a net loss of at least `margin` of the problems."""

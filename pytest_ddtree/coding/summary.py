@@ -97,7 +97,7 @@ def summarise_samples(
         passed=_count(one.passed for one in other),
         identical=sum(pair.identical for pair in pairs),
         lost_to_rounding=0,
-        corrupt=0,
+        corrupt=_count(pair.judgement == "corrupt" for pair in pairs),
         states=_states(base, other),
         comparison=compared,
         notes=(

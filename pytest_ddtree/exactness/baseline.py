@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Record, Request, Sampling, TokenScore
@@ -25,8 +25,11 @@ async def record_baseline(
     concurrency: int = 1,
     top: int = 20,
     ignore_eos: bool = False,
+    on_answer: Callable[[Record, tuple[TokenScore, ...]], None] = lambda record, scores: None,
 ) -> BaselineAnswers:
     """Greedy answers of the baseline with the `top` most probable tokens at every emitted position.
+
+    `on_answer` hears of each as it comes.
 
     Raises AnswerFailed for an answer that is not `ok`, RefusesLogprobs where the server gives no logprobs.
     """
@@ -39,6 +42,7 @@ async def record_baseline(
         )
         if not record.ok:
             raise AnswerFailed(record, "a baseline answer")
+        on_answer(record, scores)
         return record, scores
 
     answers = await each(answer, prompts, concurrency)

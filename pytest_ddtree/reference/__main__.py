@@ -10,7 +10,11 @@ import sys
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-from pytest_ddtree.reference.http.server import main  # noqa: E402
-
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        from pytest_ddtree.reference import check
+
+        sys.exit(check.main())
+    from pytest_ddtree.reference.http.server import main
+
     sys.exit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.results.model import Results, baseline_id
+from pytest_ddtree.results.overhead import added
 from pytest_ddtree.results.runs import FILE, SESSION, StoredRun, read_run
 from pytest_ddtree.results.store import Store, parse
 
@@ -57,11 +58,18 @@ def merge(folder: Path, groups: Sequence[str]) -> Merged | None:
 
 
 def merged(parts: Iterable[tuple[str, Sequence[Record]]]) -> Iterator[Record]:
-    """The records of all groups: one head and one fingerprint of the session, the first group's baseline under its usual name."""
+    """The records of all groups: one head and one fingerprint of the session, the first group's baseline under its usual name.
+
+    Where the workers' time went is added up: the account of one of them would say nothing of the run.
+    """
+    accounts: list[Record] = []
     for place, (group, records) in enumerate(parts):
         own = baseline_id(group) if place else "baseline"
         grouped: set[str] = set()
         for record in records:
+            if record["kind"] == "overhead":
+                accounts.append(record)
+                continue
             of_session = record["kind"] == "run" or record.get("scope") == SESSION
             if of_session and place:
                 continue
@@ -70,6 +78,9 @@ def merged(parts: Iterable[tuple[str, Sequence[Record]]]) -> Iterator[Record]:
                 grouped.add(str(config))
                 yield {"kind": "group", "config": config, "group": group}
             yield _renamed(record, own)
+    if accounts:
+        account = added(accounts)
+        yield {"kind": "overhead", **account.as_json(), "text": str(account)}
 
 
 def _config(record: Record) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,6 +18,8 @@ class Account:
 
     wall: float
     parts: Mapping[str, float] = field(default_factory=dict)
+    workers: int = 1
+    """How many sessions were added up; each has its own wall time, though they ran at once."""
 
     @property
     def harness(self) -> float:
@@ -31,7 +33,8 @@ class Account:
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.parts.items() if seconds)
-        return f"harness overhead {self.share:.1%} of {self.wall:.1f} s ({parts or 'nothing else was done'})"
+        several = f" of {self.workers} workers together" if self.workers > 1 else ""
+        return f"harness overhead {self.share:.1%} of {self.wall:.1f} s{several} ({parts or 'nothing else was done'})"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for the store."""
@@ -41,6 +44,15 @@ class Account:
             "harness_s": self.harness,
             "share": self.share,
         }
+
+
+def added(accounts: Sequence[Mapping[str, Any]]) -> Account:
+    """Accounts of several workers, as stored (`Account.as_json`), added up. Raises KeyError or TypeError for what is none."""
+    parts: dict[str, float] = {}
+    for one in accounts:
+        for name, seconds in one["parts_s"].items():
+            parts[name] = parts.get(name, 0.0) + float(seconds)
+    return Account(sum(float(one["wall_s"]) for one in accounts), parts, len(accounts))
 
 
 class Ledger:

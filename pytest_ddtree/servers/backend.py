@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +34,12 @@ class Order:
 
 class Backend(Protocol):
     """Brings servers up and takes them down. Not thread-safe but for `alarm`; the pool holds its lock around each call."""
+
+    def check(self, configs: Sequence[Config]) -> None:
+        """Refuse options with which no server of these configs can be had. Starts none.
+
+        Raises ConfigNotSupported or SetupRefused; another ServerError where it could not be found out.
+        """
 
     def same_flags(self, config: Config) -> bool:
         """Whether the best baseline's command line equals the matched one's."""

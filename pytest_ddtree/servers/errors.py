@@ -2,6 +2,7 @@
 
 ServerError
 ├── ConfigNotSupported      the build cannot express or refuses the config
+├── SetupRefused            what the options name is not there, or does not take what they say
 ├── FakedServer             the server fakes its results and is not judged
 ├── StartFailed
 │   ├── StartTimeout        not ready within the deadline
@@ -76,6 +77,10 @@ def _rebuild(
 
 class ConfigNotSupported(ServerError):
     """The build cannot express the config; raised before anything starts."""
+
+
+class SetupRefused(ServerError):
+    """What the options name is not there, or refuses what they say; found before anything starts, and true for every config."""
 
 
 class FakedServer(ServerError):

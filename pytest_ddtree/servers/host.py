@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_ddtree.servers.errors import ServerError
+from pytest_ddtree.servers.errors import ServerError, SetupRefused
 
 _SSH = (
     "ssh",
@@ -21,6 +21,13 @@ _SSH = (
     "ServerAliveCountMax=3",
 )
 _SSH_FAILED = 255
+_NEVER = (
+    "Could not resolve hostname",
+    "Permission denied",
+    "Host key verification failed",
+    "Bad configuration option",
+)
+"""What ssh says where trying again does not help; a host that does not answer may come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +73,20 @@ class Host:
                 check=False,
             )
         except FileNotFoundError as error:
-            raise ServerError(f"{argv[0]} is not installed here", why=str(error)) from error
+            raise SetupRefused(f"{argv[0]} is not installed here", why=str(error)) from error
         except subprocess.TimeoutExpired as error:
             raise ServerError(
                 f"{self.title} did not answer within {timeout_s:g} s", why=script[:200]
             ) from error
         if self.ssh and done.returncode == _SSH_FAILED:
-            raise ServerError(
+            refused = any(words in done.stderr for words in _NEVER)
+            raise (SetupRefused if refused else ServerError)(
                 f"{self.ssh} cannot be reached by ssh",
                 why=done.stderr.strip()[:400] or None,
                 hint=f"try `ssh -o BatchMode=yes {self.ssh} true`; keys and host names come from your own ssh configuration",
             )
         if self.sudo and done.returncode != 0 and "sudo:" in done.stderr:
-            raise ServerError(
+            raise SetupRefused(
                 f"sudo on {self.title} does not work without a password",
                 why=done.stderr.strip()[:400],
                 hint="allow it for systemctl and systemd-run in sudoers, or use a user unit",

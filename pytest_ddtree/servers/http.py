@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 
 class Unreachable(Exception):
-    """No HTTP answer: refused, reset, timed out, or not HTTP."""
+    """No HTTP answer: refused, reset, timed out, or not HTTP. `absent`: there was not even a connection."""
+
+    def __init__(self, text: str, *, absent: bool = False) -> None:
+        super().__init__(text)
+        self.absent = absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,12 @@ class Http:
             base_url=self.base_url, headers=headers, trust_env=False, verify=verify
         )
 
-    def get(self, path: str, *, timeout_s: float = 10.0) -> Answer:
-        return self._call("GET", path, None, timeout_s)
+    def get(self, path: str, *, timeout_s: float = 10.0, connect_s: float | None = None) -> Answer:
+        """`connect_s`: a shorter time for the connection alone."""
+        return self._call("GET", path, None, timeout_s, connect_s)
 
     def post(self, path: str, body: Any = None, *, timeout_s: float = 10.0) -> Answer:
-        return self._call("POST", path, body, timeout_s)
+        return self._call("POST", path, body, timeout_s, None)
 
     def close(self) -> None:
         self._client.close()
@@ -62,16 +67,20 @@ class Http:
     ) -> None:
         self.close()
 
-    def _call(self, method: str, path: str, body: Any, timeout_s: float) -> Answer:
+    def _call(self, method: str, path: str, body: Any, timeout_s: float, connect_s: float | None) -> Answer:
         import httpx
 
+        timeout = httpx.Timeout(
+            timeout_s, connect=timeout_s if connect_s is None else min(timeout_s, connect_s)
+        )
         try:
             # A connection a call: a server that is replaced between two calls must not be met through an old one.
             response = self._client.request(
-                method, path, json=body, timeout=timeout_s, headers={"Connection": "close"}
+                method, path, json=body, timeout=timeout, headers={"Connection": "close"}
             )
         except httpx.HTTPError as error:
-            raise Unreachable(f"{type(error).__name__}: {error}".rstrip(": ")) from error
+            absent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            raise Unreachable(f"{type(error).__name__}: {error}".rstrip(": "), absent=absent) from error
         try:
             parsed = response.json()
         except ValueError:

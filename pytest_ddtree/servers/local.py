@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -14,7 +14,14 @@ from pytest_ddtree.dialects.base import BaselineKind, Dialect, DialectError
 from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import chosen, gpu, logs, ports, secrets, stale
-from pytest_ddtree.servers.argv import CommandLine, address, command_lines, environment, launch_request
+from pytest_ddtree.servers.argv import (
+    MODULES,
+    CommandLine,
+    address,
+    command_lines,
+    environment,
+    launch_request,
+)
 from pytest_ddtree.servers.backend import Order
 from pytest_ddtree.servers.errors import (
     ConfigNotSupported,
@@ -32,6 +39,7 @@ from pytest_ddtree.servers.probe import Probed, probe
 from pytest_ddtree.servers.processes import Nodes, in_url, launch_one, until
 from pytest_ddtree.servers.readiness import Expectation, Ready, wait_ready
 from pytest_ddtree.servers.settings import ServerSettings
+from pytest_ddtree.servers.startable import check_embedded, check_programs
 from pytest_ddtree.servers.supervise import Supervisor
 
 _T = TypeVar("_T")
@@ -105,6 +113,36 @@ class LocalBackend:
         except ServerError as error:
             self._broken = error
             raise
+
+    def check(self, configs: Sequence[Config]) -> None:
+        """Refuse an unknown dialect, launchers, interpreters and what the embedded server does not take."""
+        chosen.dialect(self._settings)
+        check_programs(self._settings)
+        settings = self._settings
+        if settings.kind == "reference" and (named := self._to_be_asked(configs)):
+            check_embedded(settings, named)
+
+    def _to_be_asked(self, configs: Sequence[Config]) -> list[tuple[str, tuple[str, ...]]]:
+        """Command lines with something of the user's in them: that of the baseline, and one of each kind of speculative server.
+
+        What the grid asks for is judged config by config (`unsupported`).
+        """
+        settings = self._settings
+        found: dict[tuple[bool, object], Config] = {}
+        for config in sorted(configs, key=lambda one: one.speculative):
+            given = (settings.model, settings.server_args, settings.python, config.axis)
+            own = (
+                (settings.spec_args, settings.draft_model)
+                if config.speculative
+                else (settings.baseline_args,)
+            )
+            if any((*given, *own)):
+                found.setdefault((config.speculative, config.axis), config)
+        named = []
+        for config in found.values():
+            (line,) = self._commands(config, "matched", 1, "name")
+            named.append((config.id, line.argv[line.argv.index(MODULES["reference"]) + 1 :]))
+        return named
 
     def same_flags(self, config: Config) -> bool:
         matched, best = (self._commands(config, variant, 1, "name") for variant in ("matched", "best"))

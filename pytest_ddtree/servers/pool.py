@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -102,6 +102,11 @@ class ServerPool:
             backend = self._backend_now()
             found = {config: backend.unsupported(config) for config in configs}
             return {config: why for config, why in found.items() if why is not None}
+
+    def check(self, configs: Sequence[Config]) -> None:
+        """Refuse options with which no server can be had; starts none. Raises ServerError."""
+        with self._lock:
+            self._backend_now().check(configs)
 
     def build(self) -> Build | None:
         """What is known of the build before a start, probed once; None for servers that this pool does not start. Raises ServerError."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_ddtree.dialects.build import ENV_KNOBS, Build, flags_of_help
 from pytest_ddtree.servers import logs, source
-from pytest_ddtree.servers.errors import StartFailed
+from pytest_ddtree.servers.errors import SetupRefused, StartFailed
 from pytest_ddtree.servers.launcher import prepare
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.servers.supervise import Supervisor
@@ -53,7 +53,10 @@ class Probed:
 
 
 def probe(settings: ServerSettings, supervisor: Supervisor, env: Mapping[str, str]) -> Probed:
-    """Run the build's interpreter twice: to find its package, and for its help. Raises StartFailed when it has no SGLang."""
+    """Run the build's interpreter twice: to find its package, and for its help.
+
+    Raises SetupRefused when it has no SGLang, StartFailed when that does not answer.
+    """
 
     def ask(name: str, *words: str) -> str:
         launcher = prepare(
@@ -71,7 +74,7 @@ def probe(settings: ServerSettings, supervisor: Supervisor, env: Mapping[str, st
     located = ask("probe-package", "-c", _LOCATE, ",".join(ENV_KNOBS))
     found = _parse(located)
     if not found.get("where"):
-        raise StartFailed(
+        raise SetupRefused(
             f"{settings.python or sys.executable} has no SGLang",
             why=logs.root_cause(located)
             if "Error" in located

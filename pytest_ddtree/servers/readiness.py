@@ -41,6 +41,8 @@ class Expectation:
     """On the clock of `time.monotonic`."""
     budget_s: float
     """The whole deadline in seconds, for the text of the error."""
+    absent_s: float | None = None
+    """So long a server that somebody else runs may be without even a connection; None: until the deadline."""
     served_name: str | None = None
     log_path: Path | None = None
     api_key: str | None = None
@@ -87,10 +89,16 @@ def wait_ready(
             left = what.deadline - time.monotonic()
             if left <= 0:
                 raise _timeout(what, state)
+            waited = what.budget_s - left
+            patience = left if listening or what.absent_s is None else what.absent_s - waited
             try:
-                health = http.get("/health", timeout_s=max(0.1, min(30.0, left)))
+                health = http.get(
+                    "/health", timeout_s=max(0.1, min(30.0, left)), connect_s=max(1.0, patience)
+                )
             except Unreachable as error:
                 state = f"/health: {error}"
+                if error.absent and patience <= 0:
+                    raise _nobody(what, str(error)) from error
             else:
                 if not listening:
                     listening = True
@@ -252,6 +260,14 @@ def _died(what: Expectation, code: int) -> StartFailed:
         hint=cause.hint if cause else None,
         log_path=what.log_path,
         log_tail=_tail(what),
+    )
+
+
+def _nobody(what: Expectation, error: str) -> StartTimeout:
+    return StartTimeout(
+        f"{what.title}: nothing answers there, not even a connection within {what.absent_s:g} s",
+        why=error,
+        hint="start it first, or mend the address (--ddtree-url, --ddtree-baseline-url); nothing is started for a URL",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ddtree.dialects import faked, registry
@@ -11,14 +11,16 @@ from pytest_ddtree.dialects.effective import EffectiveConfig, compare
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import chosen
 from pytest_ddtree.servers.backend import Order
-from pytest_ddtree.servers.errors import ConfigNotSupported
+from pytest_ddtree.servers.errors import ConfigNotSupported, ServerError, StartFailed, StartTimeout
 from pytest_ddtree.servers.fakes import refuse_fakes
 from pytest_ddtree.servers.handle import Running
-from pytest_ddtree.servers.readiness import Expectation, wait_ready
+from pytest_ddtree.servers.readiness import Expectation, Ready, wait_ready
 from pytest_ddtree.servers.settings import ServerSettings
 
 _WAIT_S = 60.0
 """A server that is said to run is given this long to answer."""
+_ABSENT_S = 5.0
+"""... and this long where not even a connection can be had."""
 
 
 class UrlBackend:
@@ -28,6 +30,11 @@ class UrlBackend:
         """Raises ConfigNotSupported for a dialect that does not exist."""
         self._settings = settings
         self._named = chosen.dialect(settings)
+        self._silent: dict[str, tuple[str, ServerError]] = {}
+
+    def check(self, configs: Sequence[Config]) -> None:
+        """Nothing is started, and a dialect that does not exist was refused when this was made."""
+        del configs
 
     def same_flags(self, config: Config) -> bool:
         del config
@@ -50,21 +57,38 @@ class UrlBackend:
         # Of several servers the one that runs the config; where none does, the first one shows by name and value what is wrong.
         return next((running for running in found if not compare(running.asked, running.effective)), found[0])
 
+    def _ready(self, order: Order, url: str) -> Ready:
+        """Wait for the server behind `url`; where it did not answer one config, it is not waited for on behalf of the next."""
+        title = f"server {order.config.id} at {url}"
+        if url in self._silent:
+            first, error = self._silent[url]
+            raise StartFailed(
+                f"{title} is not asked again, because it did not answer when {first} needed it",
+                why=error.what,
+                hint=error.hint,
+            )
+        try:
+            return wait_ready(
+                Expectation(
+                    title=title,
+                    url=url,
+                    dialect=self._dialect,
+                    deadline=min(order.deadline, order.deadline - order.budget_s + _WAIT_S),
+                    budget_s=min(order.budget_s, _WAIT_S),
+                    absent_s=_ABSENT_S,
+                    api_key=self._settings.api_key,
+                ),
+                exit_code=_never,
+                closing=order.closing,
+                progress=order.progress,
+            )
+        except StartTimeout as error:
+            self._silent[url] = order.config.id, error
+            raise
+
     def _read(self, order: Order, url: str) -> Running:
         settings = self._settings
-        ready = wait_ready(
-            Expectation(
-                title=f"server {order.config.id} at {url}",
-                url=url,
-                dialect=self._dialect,
-                deadline=min(order.deadline, order.deadline - order.budget_s + _WAIT_S),
-                budget_s=min(order.budget_s, _WAIT_S),
-                api_key=settings.api_key,
-            ),
-            exit_code=_never,
-            closing=order.closing,
-            progress=order.progress,
-        )
+        ready = self._ready(order, url)
         refuse_fakes(f"the server at {url}", faked.after_start(ready.info))
         request = LaunchRequest(
             model=settings.model or "",

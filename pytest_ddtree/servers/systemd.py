@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
@@ -23,7 +23,13 @@ from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import chosen, logs, ports, secrets, unitfile
 from pytest_ddtree.servers.argv import launch_request
 from pytest_ddtree.servers.backend import Order
-from pytest_ddtree.servers.errors import ConfigNotSupported, ServerError, StartFailed, StopFailed
+from pytest_ddtree.servers.errors import (
+    ConfigNotSupported,
+    ServerError,
+    SetupRefused,
+    StartFailed,
+    StopFailed,
+)
 from pytest_ddtree.servers.fakes import refuse_fakes
 from pytest_ddtree.servers.handle import Running
 from pytest_ddtree.servers.host import Host
@@ -66,6 +72,13 @@ class SystemdBackend:
         self._dialect: Dialect | None = None
         self._build = Build()
         self._state: tuple[float, int | None] = (0.0, None)
+        self._broken: ServerError | None = None
+
+    def check(self, configs: Sequence[Config]) -> None:
+        """Refuse a dialect that does not exist and a unit that cannot be read, or starts nothing."""
+        del configs
+        chosen.dialect(self._settings)
+        self._read()
 
     def same_flags(self, config: Config) -> bool:
         self._prepare()
@@ -171,10 +184,20 @@ class SystemdBackend:
         """Read the unit once, find out its dialect, and set a guard that restores it when pytest is killed."""
         if self._supervisor is not None:
             return self._supervisor
-        unit = shlex.quote(self._unit)
-        done = self._host.run(f"systemctl cat {unit}")
+        if self._broken is not None:
+            raise self._broken
+        try:
+            return self._take_over()
+        except ServerError as error:
+            # Each test would wait for the same host again.
+            self._broken = error
+            raise
+
+    def _read(self) -> tuple[str, unitfile.Command]:
+        """The unit as systemd has it, and its command. Raises SetupRefused, ServerError for a host that does not answer."""
+        done = self._host.run(f"systemctl cat {shlex.quote(self._unit)}")
         if not done.ok:
-            raise ServerError(
+            raise SetupRefused(
                 f"unit {self._unit} cannot be read on {self._host.title}",
                 why=done.err.strip()[:400] or None,
                 hint="check --ddtree-unit and --ddtree-ssh",
@@ -185,13 +208,17 @@ class SystemdBackend:
                 hint="another run uses the unit now, or its lease has not ended yet: wait some minutes, or remove the file and run "
                 "`systemctl daemon-reload`",
             )
-        self._original = done.out
-        self._command = unitfile.exec_start(done.out)
-        if self._command is None:
-            raise ServerError(
+        command = unitfile.exec_start(done.out)
+        if command is None:
+            raise SetupRefused(
                 f"unit {self._unit} has no ExecStart= line in [Service]",
                 hint="it must be a service that starts SGLang",
             )
+        return done.out, command
+
+    def _take_over(self) -> Supervisor:
+        unit = shlex.quote(self._unit)
+        self._original, self._command = self._read()
         self._lease.was_active = self._host.run(f"systemctl is-active {unit}").out.strip() in {
             "active",
             "activating",

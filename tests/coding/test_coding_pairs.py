@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from coding_answers import CODE, pair, solved, verdict
 
@@ -54,6 +56,20 @@ def test_the_same_tokens_with_another_text_are_garbled_though_the_code_passes() 
     assert spoilt.judgement == "garbled"
     assert "garbled" not in TOLERATED
     assert summarise("b8", [spoilt], GATE).corrupt == 1
+
+
+def test_an_answer_that_is_not_what_the_server_counted_is_corrupt_though_its_code_passes() -> None:
+    said = "the server counted 3 tokens but sent 6 token ids"
+    for outcome, finish, judgement in (
+        ("malformed", {"type": "stop"}, "corrupt"),
+        ("short", {"type": "length"}, "corrupt"),
+        ("malformed", None, "fine"),  # It did not end: nothing came that could contradict itself.
+    ):
+        other = solved()
+        record = replace(other.record, outcome=outcome, error=said, finish_reason=finish)
+        judged = Pair(baseline=solved(), other=replace(other, record=record), verdict=None)
+        assert judged.judgement == judgement
+        assert (said in judged.describe()) == (judgement == "corrupt")
 
 
 def test_a_failure_shows_both_codes_and_why() -> None:

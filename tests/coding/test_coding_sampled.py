@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import scipy.stats
 from coding_answers import solved
@@ -42,6 +44,16 @@ def test_a_failure_shows_counts_and_a_code_of_each_kind() -> None:
     assert "8 of 8 samples pass on the baseline, 0 of 8 here" in shown
     assert "a sample that passes: pass" in shown
     assert "a sample that does not: wrong" in shown
+
+
+def test_a_sample_that_is_not_what_the_server_counted_is_corrupt() -> None:
+    pair = sampled(4, 4, 4)
+    first = pair.other[0]
+    wrong = replace(first.record, outcome="malformed", error="9 tokens came although 8 were asked for")
+    pair = replace(pair, other=(replace(first, record=wrong), *pair.other[1:]))
+    assert pair.judgement == "corrupt"
+    assert "9 tokens came although 8 were asked for" in pair.describe()
+    assert summarise_samples("b8", [pair], GATE).corrupt == 1
 
 
 def test_samples_cut_on_both_sides_prove_nothing() -> None:

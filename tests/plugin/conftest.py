@@ -1,8 +1,11 @@
-"""A project of a user of the plugin, in a temporary directory, run by pytest in a process of its own."""
+"""A project of a user of the plugin, in a temporary directory, run by pytest."""
 
 from __future__ import annotations
 
 import pytest
+
+# A run in this process forgets what it was the first to import, and NumPy refuses to be loaded twice.
+import pytest_ddtree.ab  # noqa: F401
 
 INI = """
 [pytest]

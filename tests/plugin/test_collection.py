@@ -12,7 +12,7 @@ def collected(result: pytest.RunResult) -> list[str]:
 
 
 def test_ids_name_config_and_cell(project: pytest.Pytester) -> None:
-    result = project.runpytest_subprocess(
+    result = project.runpytest_inprocess(
         "--collect-only",
         "-q",
         "-m",
@@ -46,6 +46,7 @@ def test_ids_name_config_and_cell(project: pytest.Pytester) -> None:
 def test_items_are_grouped_by_config_baseline_first_whatever_else_reorders(
     project: pytest.Pytester, flags: list[str]
 ) -> None:
+    project.syspathinsert()
     project.makepyfile(
         randomly_stand_in="""
         import random
@@ -55,7 +56,7 @@ def test_items_are_grouped_by_config_baseline_first_whatever_else_reorders(
         """
     )
     project.makeini("[pytest]\nasyncio_default_fixture_loop_scope = session\n")
-    result = project.runpytest_subprocess(
+    result = project.runpytest_inprocess(
         "--collect-only",
         "-q",
         "-m",
@@ -75,7 +76,7 @@ def test_items_are_grouped_by_config_baseline_first_whatever_else_reorders(
 
 def test_nothing_starts_at_collection(project: pytest.Pytester) -> None:
     for flags in (["--collect-only"], ["--setup-plan"]):
-        result = project.runpytest_subprocess(*flags, "-m", "bench")
+        result = project.runpytest_inprocess(*flags, "-m", "bench")
         assert result.ret == 0
         assert not (project.path / ".ddtree").exists()
 
@@ -114,7 +115,7 @@ def test_other_peoples_runs_are_left_alone(pytester: pytest.Pytester) -> None:
     ids=["budget 0", "empty list", "duplicate", "unknown kind"],
 )
 def test_a_wrong_value_is_a_usage_error(project: pytest.Pytester, flags: list[str], words: list[str]) -> None:
-    result = project.runpytest_subprocess(*flags)
+    result = project.runpytest_inprocess(*flags)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     for word in words:
         assert word in result.stderr.str()
@@ -122,7 +123,7 @@ def test_a_wrong_value_is_a_usage_error(project: pytest.Pytester, flags: list[st
 
 def test_a_wrong_ini_value_names_key_and_file(project: pytest.Pytester) -> None:
     project.makeini("[pytest]\nddtree_topk = none\nasyncio_default_fixture_loop_scope = session\n")
-    result = project.runpytest_subprocess()
+    result = project.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "ddtree_topk in" in result.stderr.str()
     assert "tox.ini" in result.stderr.str()
@@ -132,7 +133,7 @@ def test_the_command_line_wins_over_the_ini_file(project: pytest.Pytester) -> No
     project.makeini(
         "[pytest]\nddtree_budget = 32\nddtree_topk = 2\nasyncio_default_fixture_loop_scope = session\n"
     )
-    result = project.runpytest_subprocess("--collect-only", "-q", "-k", "speculative", "--ddtree-budget", "4")
+    result = project.runpytest_inprocess("--collect-only", "-q", "-k", "speculative", "--ddtree-budget", "4")
     assert collected(result) == ["test_speculative[b4-k2-wnone]"]
 
 
@@ -156,7 +157,7 @@ def test_the_command_line_wins_over_the_ini_file(project: pytest.Pytester) -> No
 def test_options_are_checked_against_the_model_before_a_server_starts(
     project: pytest.Pytester, flags: list[str], words: list[str] | None
 ) -> None:
-    result = project.runpytest_subprocess("-m", "bench", "--setup-plan", *flags)
+    result = project.runpytest_inprocess("-m", "bench", "--setup-plan", *flags)
     if words is None:
         assert result.ret == 0
         return
@@ -168,7 +169,7 @@ def test_options_are_checked_against_the_model_before_a_server_starts(
 
 def test_several_workers_are_refused_for_a_managed_server(project: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
-    result = project.runpytest_subprocess("-n", "2", "-m", "bench")
+    result = project.runpytest_inprocess("-n", "2", "-m", "bench")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "--ddtree-url" in result.stderr.str()
 
@@ -182,7 +183,7 @@ def test_a_hook_can_replace_the_grid(project: pytest.Pytester) -> None:
             return (Config("tree", 5, 2),)
         """
     )
-    result = project.runpytest_subprocess("--collect-only", "-q", "-k", "speculative")
+    result = project.runpytest_inprocess("--collect-only", "-q", "-k", "speculative")
     assert collected(result) == ["test_speculative[b5-k2-wnone]"]
 
 
@@ -190,14 +191,14 @@ def test_a_path_that_hides_the_ini_file_is_refused(project: pytest.Pytester) -> 
     """pytest reads `--ddtree-model DIR` as a test path while it looks for its ini file."""
     model = project.path.parent / "model"
     model.mkdir()
-    result = project.runpytest_subprocess("--collect-only", "-q", "--ddtree-model", str(model))
+    result = project.runpytest_inprocess("--collect-only", "-q", "--ddtree-model", str(model))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert f"--ddtree-model={model}" in result.stderr.str()
-    assert project.runpytest_subprocess("--collect-only", "-q", f"--ddtree-model={model}").ret == 0
+    assert project.runpytest_inprocess("--collect-only", "-q", f"--ddtree-model={model}").ret == 0
 
 
 def test_help_lists_every_option_with_its_ini_key(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--help")
+    result = pytester.runpytest_inprocess("--help")
     assert result.ret == 0
     shown = result.stdout.str()
     for option in OPTIONS:
@@ -207,11 +208,11 @@ def test_help_lists_every_option_with_its_ini_key(pytester: pytest.Pytester) -> 
 
 def test_a_constraint_drops_configs_and_lists_them(project: pytest.Pytester) -> None:
     flags = ("--ddtree-budget", "2,8", "--ddtree-topk", "1,4", "--ddtree-where", "topk <= budget")
-    result = project.runpytest_subprocess("--collect-only", "-q", "-k", "speculative", *flags)
+    result = project.runpytest_inprocess("--collect-only", "-q", "-k", "speculative", *flags)
     assert collected(result) == [f"test_speculative[{c}-wnone]" for c in ("b2-k1", "b8-k1", "b8-k4")]
     assert (
         "not in the grid (--ddtree-where): b2-k4-wnone"
-        in project.runpytest_subprocess("--collect-only", *flags).stdout.str()
+        in project.runpytest_inprocess("--collect-only", *flags).stdout.str()
     )
 
 
@@ -219,6 +220,6 @@ def test_a_constraint_drops_configs_and_lists_them(project: pytest.Pytester) -> 
     "constraint", ["topk <", "budget > 100", "__import__('os')"], ids=["unfinished", "leaves nothing", "code"]
 )
 def test_a_constraint_that_cannot_be_is_refused(project: pytest.Pytester, constraint: str) -> None:
-    result = project.runpytest_subprocess("--collect-only", "--ddtree-where", constraint)
+    result = project.runpytest_inprocess("--collect-only", "--ddtree-where", constraint)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "--ddtree-where" in result.stderr.str()

@@ -40,8 +40,19 @@ EXPECTED = '{"schema": 1,\n "entries": [\n}\n'
         ),
         ({}, ["--ddtree-html=."], "--ddtree-html .: is a directory; it takes a file"),
         ({}, ["--ddtree-results=/proc/here"], "--ddtree-results /proc/here: /proc is no directory *"),
+        ({}, ["--ddtree-spec-args=--plant typo"], "the embedded server does not take * for b8-k4-wnone"),
+        ({}, ["--ddtree-server=reference", "--ddtree-launch-prefix=kubectl run"], "begins with 'kubectl'*"),
+        (
+            {"test_builds.py": "def test_builds(ddtree_config, ddtree_ab):\n    pass\n"},
+            ["--ddtree-build=base=args:", "--ddtree-build=typo=args:--plant typo"],
+            "build typo: the embedded server does not take *",
+        ),
+        ({}, ["--ddtree-unit=no-such-unit"], "unit no-such-unit.service cannot be read on this host"),
     ],
-    ids=["stored run", "expected figures", "revision", "model's temperature", "axis", "report", "results"],
+    ids=[
+        *("stored run", "expected figures", "revision", "model's temperature", "axis", "report", "results"),
+        *("server arguments", "launcher", "build's arguments", "unit"),
+    ],
 )
 def test_it_is_a_usage_error(
     project: pytest.Pytester, files: dict[str, str], flags: list[str], said: str
@@ -50,7 +61,7 @@ def test_it_is_a_usage_error(
         path = project.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    result = project.runpytest_subprocess(*flags)
+    result = project.runpytest_inprocess(*flags)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: *{said}*"])
     result.stdout.no_fnmatch_line("*Error*")

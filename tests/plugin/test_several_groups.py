@@ -42,7 +42,7 @@ GROUPS = ("-m", "bench", "-n", "2", "--ddtree-gpu-groups=0,1/2,3", "--ddtree-bud
 def test_refused_before_anything_starts(
     project: pytest.Pytester, args: tuple[str, ...], words: list[str]
 ) -> None:
-    result = project.runpytest_subprocess("-m", "bench", *args)
+    result = project.runpytest_inprocess("-m", "bench", *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     for word in words:
         assert word in result.stderr.str()

@@ -55,7 +55,7 @@ def test_a_window_that_no_context_reaches_is_skipped(tmp_path: Path) -> None:
 
 def test_configs_without_a_window_have_no_such_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_mine="def test_w(ddtree_server, ddtree_window): pass")
-    result = pytester.runpytest_subprocess("--collect-only", "-q", "--ddtree-window=none,128")
+    result = pytester.runpytest_inprocess("--collect-only", "-q", "--ddtree-window=none,128")
     result.stdout.fnmatch_lines(
         ["test_mine.py::test_w[[]b8-k4-w128[]]", "*1/3 tests collected (2 deselected)*"]
     )

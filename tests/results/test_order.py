@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from made import KEY, a_round
 
 from pytest_ddtree.grid import CellKey
+from pytest_ddtree.report.merged import merged
 from pytest_ddtree.results.order import blocks, drift_cells, drifts, mirrored
-from pytest_ddtree.results.overhead import Ledger
+from pytest_ddtree.results.overhead import Account, Ledger
 from pytest_ddtree.turns import fair
 
 NAMES = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=2, max_size=6, unique=True)
@@ -111,6 +112,18 @@ def test_what_no_activity_explains_is_the_harness() -> None:
     assert account.harness == pytest.approx(2.0)
     assert str(account).startswith("harness overhead 2.0% of 100.0 s (")
     assert account.as_json()["share"] == pytest.approx(0.02)
+
+
+def test_the_time_of_several_workers_is_added_up() -> None:
+    accounts = [Account(100.0, {"start": 10.0, "load": 86.0}), Account(60.0, {"load": 58.0, "verify": 1.0})]
+    of_workers = [
+        [{"kind": "run"}, {"kind": "overhead", **one.as_json(), "text": str(one)}] for one in accounts
+    ]
+    records = list(merged([("group0", of_workers[0]), ("group1", of_workers[1])]))
+    (told,) = [record for record in records if record["kind"] == "overhead"]
+    assert told["parts_s"] == {"start": 10.0, "load": 144.0, "verify": 1.0}
+    assert told["harness_s"] == pytest.approx(5.0)
+    assert told["text"].startswith("harness overhead 3.1% of 160.0 s of 2 workers together (")
 
 
 @given(st.lists(st.tuples(st.sampled_from(["start", "verify", "load"]), st.floats(0, 10)), max_size=20))

@@ -120,6 +120,28 @@ def pool(tmp_path: Path, machine: Machine, news: list[str] | None = None, **chan
     return ServerPool(made, backend=backend, progress=(news if news is not None else []).append)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"unit": "typo"}, "unit typo.service cannot be read on this host"),
+        ({"unit": "empty"}, "unit empty.service has no ExecStart="),
+        ({"dialect": "Q"}, "--ddtree-dialect Q cannot be used"),
+    ],
+    ids=["unknown", "starts nothing", "dialect"],
+)
+def test_what_cannot_be_is_refused_and_the_unit_is_not_touched(
+    tmp_path: Path, machine: Machine, changes: dict[str, Any], said: str
+) -> None:
+    (machine.root / "units" / "empty.service").write_text("[Service]\nType=oneshot\n")
+    calls = len(machine.starts())
+    with pool(tmp_path, machine, **changes) as servers, pytest.raises(ServerError, match=said):
+        servers.check([B8])
+    with pool(tmp_path, machine) as servers:
+        servers.check([B8])
+    assert len(machine.starts()) == calls
+    assert machine.drop_ins() == []
+
+
 def test_configs_come_and_the_unit_is_as_it_was(tmp_path: Path, machine: Machine) -> None:
     before = machine.unit.read_text()
     news: list[str] = []

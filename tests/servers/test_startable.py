@@ -1,0 +1,124 @@
+"""What can be seen to be wrong before a start: each is refused in its own words, and nothing is left running."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ddtree.grid import BASELINE, Config
+from pytest_ddtree.servers.errors import (
+    ConfigNotSupported,
+    ServerError,
+    SetupRefused,
+    StartFailed,
+    StartTimeout,
+)
+from pytest_ddtree.servers.pool import ServerPool
+from pytest_ddtree.servers.settings import ServerSettings
+
+from . import support
+
+B8 = Config("tree", 8, 4)
+CONFIGS = (BASELINE, B8, Config("chain"))
+
+
+def refusal(tmp_path: Path, kind: str, **options: Any) -> ServerError:
+    settings = ServerSettings(kind=kind, run_dir=tmp_path, **options)  # type: ignore[arg-type]
+    with ServerPool(settings) as pool, pytest.raises((ConfigNotSupported, SetupRefused)) as caught:
+        pool.check(CONFIGS)
+    assert not any(tmp_path.iterdir())
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"spec_args": ("--no-such-flag", "1")},
+            ["for b8-k4-wnone", "unrecognized arguments: --no-such-flag"],
+        ),
+        ({"spec_args": ("--plant", "no_such_fault")}, ["for b8-k4-wnone", "'no_such_fault' is unknown"]),
+        ({"spec_args": ("--plant", "list")}, ["serves nothing"]),
+        ({"server_args": ("--page-size", "0")}, ["for baseline", "--page-size must be at least 1, got 0"]),
+        ({"baseline_args": ("--numerics", "fp8")}, ["for baseline", "invalid choice: 'fp8'"]),
+        ({"server_args": ("--help",)}, ["for baseline", "serve nothing"]),
+        (
+            {"model": "/no/such/model"},
+            ["for baseline", "/no/such/model is no checkpoint: it has no config.json"],
+        ),
+        ({"model": "DRAFT"}, ["for baseline", "Qwen3ForCausalLM only"]),
+        ({"draft_model": "TARGET"}, ["for b8-k4-wnone", "a draft model must be a DFlashDraftModel"]),
+        ({"python": sys.executable + "-not"}, ["--ddtree-python", "no program that can be run"]),
+        ({"dialect": "Q"}, ["--ddtree-dialect Q"]),
+        ({"launch_prefix": ("firejail",)}, ["begins with 'firejail'", "--ddtree-stop-command"]),
+        ({"launch_prefix": ("./numactl", "-N0")}, ["'./numactl'", "no such program"]),
+    ],
+    ids=lambda value: (
+        " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else ""
+    ),
+)
+def test_the_embedded_server(tmp_path: Path, options: dict[str, Any], said: list[str]) -> None:
+    weights = Path(__file__).parents[2] / "pytest_ddtree" / "reference" / "weights"
+    named = {"DRAFT": str(weights / "draft"), "TARGET": str(weights / "target")}
+    given = {
+        name: named.get(value, value) if isinstance(value, str) else value for name, value in options.items()
+    }
+    error = str(refusal(tmp_path, "reference", **given))
+    for words in said:
+        assert words in error
+    assert "what to do: " in error or "cause: " in error
+
+
+def test_what_the_embedded_server_takes_is_not_refused(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        kind="reference",
+        run_dir=tmp_path,
+        server_args=("--numerics", "bf16"),
+        spec_args=("--plant", "slower:400", "--speculative-draft-window-size", "128"),
+    )
+    with ServerPool(settings) as pool:
+        pool.check(CONFIGS)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sglang_src": None, "python": sys.executable}, ["has no SGLang", "--ddtree-sglang-src"]),
+        (
+            {"sglang_src": None, "python": "/bin/ls"},
+            ["--ddtree-python /bin/ls does not run as a Python interpreter"],
+        ),
+        ({"sglang_src": Path(__file__).parent / "standin"}, ["there is no package `sglang` in it"]),
+    ],
+    ids=["interpreter without it", "no interpreter", "no checkout"],
+)
+def test_a_local_sglang(tmp_path: Path, options: dict[str, Any], said: list[str]) -> None:
+    error = str(refusal(tmp_path, "sglang", model="/m", draft_model="/d", **options))
+    for words in said:
+        assert words in error
+
+
+def test_a_local_sglang_that_is_there(tmp_path: Path) -> None:
+    settings = ServerSettings(kind="sglang", run_dir=tmp_path, model="/m", sglang_src=support.FAKE)
+    with ServerPool(settings) as pool:
+        pool.check(CONFIGS)
+
+
+def test_a_silent_url_is_waited_for_once(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        kind="url", run_dir=tmp_path, url="http://127.0.0.1:9", baseline_url="http://127.0.0.1:9"
+    )
+    with ServerPool(settings) as pool:
+        pool.check(CONFIGS)
+        with pytest.raises(StartTimeout, match="nothing answers there, not even a connection") as first:
+            pool.get(B8)
+        assert "--ddtree-url" in str(first.value)
+        for config in (Config("chain"), BASELINE):
+            with pytest.raises(
+                StartFailed, match="not asked again, because it did not answer when b8-k4-wnone needed it"
+            ):
+                pool.get(config)
