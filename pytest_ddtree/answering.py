@@ -239,7 +239,8 @@ class CodingAnswers:
         if not wrong:
             return verdict
         named = [f"{name}: {'; '.join(one.reasons)}" for name, one in wrong.items()]
-        return replace(verdict, kind="corrupt", reasons=(*verdict.reasons, *named))
+        before = () if verdict.kind == "unknown" else verdict.reasons
+        return replace(verdict, kind="corrupt", reasons=(*before, *named))
 
     def at_level_full(self, config: Config) -> Verdict:
         """`overall` by a live baseline, which is started once more where it had to go. Raises Infrastructure."""
@@ -297,7 +298,8 @@ class CodingAnswers:
             verdict = judge([one], floor, alone, config=config.id, level=level)
             fault = self._ending(records[one.tag], self._recorded.records.get(one.tag), eos)
             if fault is not None:
-                verdict = replace(verdict, kind="corrupt", reasons=(*verdict.reasons, fault))
+                before = () if verdict.kind == "unknown" else verdict.reasons
+                verdict = replace(verdict, kind="corrupt", reasons=(*before, fault))
             verdicts[one.tag] = verdict
         return verdicts
 

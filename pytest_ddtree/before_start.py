@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,18 @@ from pytest_ddtree.session import (
 from pytest_ddtree.workload.choice import Makers
 
 
+def _makers(settings: options.Settings, target: Path) -> Makers:
+    """The prompt makers, checked. Raises OptionError where tokenizer or chat template of the model cannot be used."""
+    makers = Makers(settings, target)
+    try:
+        makers.check_contexts()
+    except options.OptionError:
+        raise
+    except (ValueError, OSError) as error:
+        raise options.OptionError(f"--ddtree-model {settings.model or target}: {error}") from None
+    return makers
+
+
 def check_session(config: pytest.Config, ours: Sequence[pytest.Item]) -> None:
     """Derive the plan of the selected tests of ours, and check the options against files, model, builds and earlier runs.
 
@@ -49,8 +62,7 @@ def check_session(config: pytest.Config, ours: Sequence[pytest.Item]) -> None:
         facts = model_facts(settings)
         check_grid(settings, configs, facts)
         if facts.target is not None:
-            config.stash[MAKERS] = Makers(settings, facts.target)
-            config.stash[MAKERS].check_contexts()
+            config.stash[MAKERS] = _makers(settings, facts.target)
         policy = make_policy(gate_options(settings), names, cells_in(config), config.invocation_params.args)
         config.stash[POLICY] = policy
         if settings.expected is not None:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pytest_ddtree.axes import WorkloadChoice, parse_workload
 from pytest_ddtree.gpu_groups import Group
@@ -116,6 +117,13 @@ def shell_words(text: str) -> tuple[str, ...]:
 def url(text: str) -> str:
     if not re.match(r"https?://[^/\s]+", text):
         raise OptionError("takes a URL that begins with http:// or https://")
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise OptionError(f"takes a URL with a host and a port: {error}") from None
+    if not parts.hostname or parts.port == 0:
+        raise OptionError("takes a URL with a host, such as http://127.0.0.1:30000")
     return text.rstrip("/")
 
 

@@ -123,21 +123,19 @@ class LocalBackend:
             check_embedded(settings, named)
 
     def _to_be_asked(self, configs: Sequence[Config]) -> list[tuple[str, tuple[str, ...]]]:
-        """Command lines with something of the user's in them: that of the baseline, and one of each kind of speculative server.
+        """Command lines with something of the user's in them: that of the baseline, and that of the first speculative config.
 
-        What the grid asks for is judged config by config (`unsupported`).
+        What the grid and its axes ask for is judged config by config.
         """
-        settings = self._settings
-        found: dict[tuple[bool, object], Config] = {}
-        for config in sorted(configs, key=lambda one: one.speculative):
-            given = (settings.model, settings.server_args, settings.python, config.axis)
+        settings, found = self._settings, dict[bool, Config]()
+        for config in configs:
             own = (
                 (settings.spec_args, settings.draft_model)
                 if config.speculative
                 else (settings.baseline_args,)
             )
-            if any((*given, *own)):
-                found.setdefault((config.speculative, config.axis), config)
+            if config.axis is None and any((settings.model, settings.server_args, settings.python, *own)):
+                found.setdefault(config.speculative, config)
         named = []
         for config in found.values():
             (line,) = self._commands(config, "matched", 1, "name")

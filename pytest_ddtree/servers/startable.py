@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from pytest_ddtree.servers.argv import environment, package_root
-from pytest_ddtree.servers.errors import SetupRefused
+from pytest_ddtree.servers.errors import ConfigNotSupported, SetupRefused
 from pytest_ddtree.servers.launcher import prepare
 from pytest_ddtree.servers.settings import ServerSettings
 
@@ -28,7 +28,13 @@ def check_programs(settings: ServerSettings) -> None:
     option = "--ddtree-node-prefix" if settings.node_prefixes else "--ddtree-launch-prefix"
     prefixes = settings.node_prefixes or ((settings.launch_prefix,) if settings.launch_prefix else ())
     for prefix in prefixes:
-        prepare(prefix, "name", stop_command=settings.stop_command, env={}, grace_s=settings.stop_timeout_s)
+        try:
+            prepare(
+                prefix, "name", stop_command=settings.stop_command, env={}, grace_s=settings.stop_timeout_s
+            )
+        except ConfigNotSupported as error:
+            what = error.what.replace("--ddtree-launch-prefix", option)
+            raise ConfigNotSupported(what, why=error.why, hint=error.hint) from None
         if shutil.which(prefix[0]) is None:
             raise SetupRefused(
                 f"{option} begins with {prefix[0]!r}, and there is no such program that can be run on this host",

@@ -168,7 +168,10 @@ class _JsonTokenizer:
             from tokenizers import Tokenizer as Native
         except ImportError as error:
             raise ValueError("prompts of an exact length need: pip install tokenizers") from error
-        self._native = Native.from_file(str(path))
+        try:
+            self._native = Native.from_file(str(path))
+        except Exception as error:  # The library raises nothing more special.
+            raise ValueError(f"{path} is no tokenizer: {error}") from error
         self._native.no_truncation()
         self._native.no_padding()
 

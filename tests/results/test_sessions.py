@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from session_process import start_session
 
+from pytest_ddtree.results.answers import FILE
 from pytest_ddtree.results.expected import read_expected
 from pytest_ddtree.results.runs import find_runs, read_run
+from pytest_ddtree.results.store import parse
 
 SMALL = (
     *(
@@ -114,3 +116,59 @@ def test_a_corrupt_config_costs_no_benchmark_time(tmp_path: Path) -> None:
     assert "starting" not in output
     assert find_runs(tmp_path) == (path,)
     assert read_run(path).rounds == stored.rounds
+
+
+CODING = (
+    *(
+        "evals",
+        "-m",
+        "coding",
+        "--ddtree-problem-limit=6",
+        "--ddtree-coding-concurrency=2",
+        "--ddtree-context=60",
+    ),
+    *(
+        "--ddtree-concurrency=2",
+        "--ddtree-exactness-prompts=4",
+        "--ddtree-exactness-output=16",
+        "-p",
+        "no:cacheprovider",
+    ),
+)
+
+
+def answers_of(results: Path) -> list[tuple[str, str, int]]:
+    """Config, question and number of every answer on the disk."""
+    return [
+        (one["config"], one["asked"], one["number"])
+        for path in results.glob(f"*/{FILE}")
+        for one in parse(path.read_bytes(), str(path)).records
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("enough", [2, 8], ids=["in the baseline's answers", "in the config's"])
+def test_a_killed_coding_eval_asks_nothing_twice(tmp_path: Path, enough: int) -> None:
+    process = start_session(tmp_path, *CODING)
+    deadline = time.monotonic() + 300
+    while len(answers_of(tmp_path)) < enough:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    before = answers_of(tmp_path)
+    assert len(before) < 12
+    output, _ = (resumed := start_session(tmp_path, *CODING, "--ddtree-resume=last")).communicate(timeout=500)
+    assert resumed.returncode == 0, output
+    taken = len([one for one in before if one[0] == "baseline"])
+    assert f"baseline: {taken} of 6 answers to coding problems are taken over" in output
+    after = answers_of(tmp_path)
+    assert after[: len(before)] == before
+    assert len(set(after)) == len(after) == 12
+    (path,) = find_runs(tmp_path)
+    resumed_summary = read_run(path).results.coding["b8-k4-wnone"]
+    output, _ = (calm := start_session(tmp_path / "calm", *CODING)).communicate(timeout=500)
+    assert calm.returncode == 0, output
+    (path,) = find_runs(tmp_path / "calm")
+    assert read_run(path).results.coding["b8-k4-wnone"] == resumed_summary

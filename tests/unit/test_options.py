@@ -110,6 +110,7 @@ def test_server_arguments_are_split_as_a_shell_would() -> None:
         ("start_timeout", "0s", "45m"),
         ("server", "vllm", "reference"),
         ("url", "localhost:30000", "http://"),
+        ("url", "http://a:99999", "Port out of range"),
         ("server_args", "--a 'x", "cannot be split"),
         ("strict", "maybe", "true or false"),
     ],
