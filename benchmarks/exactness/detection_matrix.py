@@ -1,7 +1,7 @@
 """Which planted fault is caught by which test, on the embedded server; and what a healthy server raises.
 
     python -m benchmarks.exactness.detection_matrix run --seeds 20 [--only NAME ...] [--results FILE]
-    python -m benchmarks.exactness.detection_matrix healthy --sessions 100 [--numerics bf16] [--tests NAME ...] [--results FILE]
+    python -m benchmarks.exactness.detection_matrix healthy --sessions 100 [--numerics bf16] [--whole] [--results FILE]
     python -m benchmarks.exactness.detection_matrix table [--results FILE]
 
 Every result is appended to the file at once, so an interrupted run goes on where it stopped.
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.exactness.caught import Servers, Size, make_bench, one
-from benchmarks.exactness.healthy import KINDS, TESTS, groups, run_group, summary
+from benchmarks.exactness.healthy import KINDS, groups, run_group, summary
 from benchmarks.exactness.planted import MATRIX
 from pytest_ddtree.client.client import AsyncClient
 
@@ -49,7 +49,7 @@ async def run(seeds: Sequence[int], only: Sequence[str], results: Path) -> None:
                     print(f"{name} seed {seed} {row['seconds']} s: {caught[:230]}", flush=True)
 
 
-async def healthy(sessions: Sequence[int], kinds: Sequence[str], tests: Sequence[str], results: Path) -> None:
+async def healthy(sessions: Sequence[int], kinds: Sequence[str], results: Path, *, whole: bool) -> None:
     """The healthy sessions that the results do not hold yet."""
     done = {row["session"] for row in read(results) if "session" in row}
 
@@ -58,7 +58,7 @@ async def healthy(sessions: Sequence[int], kinds: Sequence[str], tests: Sequence
         print(row, flush=True)
 
     for kind, group in groups([session for session in sessions if session not in done], kinds):
-        await run_group(kind, group, tests, note)
+        await run_group(kind, group, note, whole=whole)
 
 
 def read(results: Path) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--numerics", nargs="*", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--tests", nargs="*", choices=TESTS, default=list(TESTS))
+    parser.add_argument("--whole", action="store_true", help="ask every test in every healthy session")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     # A terminated run takes its servers with it.
@@ -110,7 +110,7 @@ def main() -> None:
         asyncio.run(run(range(1, arguments.seeds + 1), arguments.only, arguments.results))
     elif arguments.what == "healthy":
         sessions = range(1, arguments.sessions + 1)
-        asyncio.run(healthy(sessions, arguments.numerics, arguments.tests, arguments.results))
+        asyncio.run(healthy(sessions, arguments.numerics, arguments.results, whole=arguments.whole))
     else:
         print(table(arguments.results))
 

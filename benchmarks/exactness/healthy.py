@@ -18,9 +18,34 @@ from pytest_ddtree.exactness.rule import FLOAT32, Rule
 KINDS = ("float32", "bf16")
 PER_START = 10
 """Sessions of one kind that share their servers, each on a flushed cache: a start costs more than some clauses."""
+EVERY_TIME = (
+    "serial",
+    "concurrent-8",
+    "second-turn",
+    "warm-prefix",
+    "eos-in-run",
+    "stop-ids",
+    "usage-and-finish",
+    "streamed-text",
+    "idle-and-whole",
+)
+"""What every session asks."""
+TURNS = 5
 LEFT_OUT = frozenset({"grammar", "after-eviction", "logit-bias", "penalties"})
 """Clauses that the embedded server skips, and two whose outcome does not depend on rounding."""
-TESTS = (*(name for name in CONTRACT if name not in LEFT_OUT), "sampling", "relations")
+IN_TURN = (
+    *(name for name in CONTRACT if name not in LEFT_OUT and name not in EVERY_TIME),
+    "sampling",
+    "relations",
+)
+"""What costs more: each session asks every fifth of these, so that a hundred sessions ask each of them 20 times."""
+
+
+def tests_of(session: int, *, whole: bool = False) -> tuple[str, ...]:
+    """The tests of a session; the `whole` list takes three times as long."""
+    turn = session // len(KINDS) % TURNS
+    *first, last = EVERY_TIME
+    return (*first, *(IN_TURN if whole else IN_TURN[turn::TURNS]), last)
 
 
 def kind_of(session: int) -> str:
@@ -39,7 +64,7 @@ def groups(sessions: Sequence[int], kinds: Sequence[str]) -> Iterator[tuple[str,
 
 
 async def run_group(
-    kind: str, sessions: Sequence[int], tests: Sequence[str], note: Callable[[dict[str, Any]], None]
+    kind: str, sessions: Sequence[int], note: Callable[[dict[str, Any]], None], *, whole: bool = False
 ) -> None:
     """Each session on prompts of its own; `note` gets its row as soon as it is over."""
     numerics = ["--numerics", "bf16"] if kind == "bf16" else []
@@ -58,7 +83,7 @@ async def run_group(
                     rule=Rule() if numerics else FLOAT32,
                     concurrencies=(1, 8, 32) if numerics else (1, 8),
                 )
-                row = await one_session(session, tests, client, bench)
+                row = await one_session(session, tests_of(session, whole=whole), client, bench)
                 row |= {"numerics": kind, "seconds": round(time.monotonic() - started, 1)}
                 note(row)
 
@@ -81,7 +106,7 @@ async def one_session(
     ]
     return {
         "session": session,
-        "tests": len(tests),
+        "tests": list(tests),
         "alarms": alarms,
         "floor_share": bench.floor.share,
         "floor_largest": bench.floor.largest,
