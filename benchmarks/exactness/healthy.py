@@ -41,7 +41,7 @@ IN_TURN = (
 """What costs more: each session asks every fifth of these, so that a hundred sessions ask each of them 20 times."""
 
 
-def tests_of(session: int, *, whole: bool = False) -> tuple[str, ...]:
+def asked_in(session: int, *, whole: bool = False) -> tuple[str, ...]:
     """The tests of a session; the `whole` list takes three times as long."""
     turn = session // len(KINDS) % TURNS
     *first, last = EVERY_TIME
@@ -83,7 +83,7 @@ async def run_group(
                     rule=Rule() if numerics else FLOAT32,
                     concurrencies=(1, 8, 32) if numerics else (1, 8),
                 )
-                row = await one_session(session, tests_of(session, whole=whole), client, bench)
+                row = await one_session(session, asked_in(session, whole=whole), client, bench)
                 row |= {"numerics": kind, "seconds": round(time.monotonic() - started, 1)}
                 note(row)
 
