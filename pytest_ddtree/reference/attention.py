@@ -2,8 +2,9 @@
 
 A pass holds rows of several requests. Requests with few rows each (decoding, verifying, drafting) and similar
 context length form a group with one padded score buffer, so that the softmax of the group is a handful of calls.
-The rows' own keys (one token, a draft tree, a drafter's block) fill the first columns, the context the others: the
-order of columns does not matter to a softmax. Long pieces of a prompt gather their keys once a layer and go block by
+The rows' own keys (one token, a draft tree, a drafter's block) fill the last columns, the context those before, so that
+the padding of shorter contexts comes first. A draft tree's own keys are read back from the pool, where they mostly
+continue the context: one product serves both. Long pieces of a prompt gather their keys once a layer and go block by
 block.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from .arrays import F32
 from .checkpoint import DecoderConfig
 from .kv_pool import FRAME, KVPool
 from .numerics import Numerics
-from .slots import Extent
+from .slots import Extent, merge_extents
 from .workspace import Workspace
 
 GROUP_ROWS = 64
@@ -38,8 +39,8 @@ Kernel: TypeAlias = Callable[[int, F32, F32, F32, F32], None]
 class RowSpan:
     """The rows of one request in a pass.
 
-    ``context`` are the extents of the tokens before the rows, ``own`` those of the rows themselves (used by long
-    prompt pieces, whose keys are read back from the pool).
+    ``context`` are the extents of the tokens before the rows, ``own`` those of the rows themselves where their keys
+    are in the pool before attention reads them (long prompt pieces need them, draft trees gain by them).
     """
 
     begin: int
@@ -75,7 +76,7 @@ def plan_attention(
     """
     kernels: list[Kernel] = []
     group: list[int] = []
-    key: tuple[int, int, bool] | None = None
+    key: tuple[int, int, bool, bool] | None = None
 
     def close() -> None:
         if group:
@@ -98,7 +99,7 @@ def plan_attention(
             key = None
             kernels.append(BlockKernel(span, pool, config, numerics, workspace, bounded))
             continue
-        this = (span.rows, (span.past >> 6).bit_length(), masks[index] is None)
+        this = (span.rows, (span.past >> 6).bit_length(), masks[index] is None, not span.own)
         if this != key:
             close()
             key = this
@@ -107,8 +108,7 @@ def plan_attention(
     return kernels
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     """Context columns offset .. stop - 1 of one request: whole frames, or a part of one frame."""
 
     offset: int
@@ -140,12 +140,22 @@ def _chunks(extents: Sequence[Extent], offset: int) -> list[_Chunk]:
 class _ContextPart:
     """Views for one chunk of one request, prepared once a pass."""
 
-    __slots__ = ("_keys", "_many", "_part", "_probability", "_queries", "_result", "_score", "_values")
+    __slots__ = ("_first", "_keys", "_many", "_part", "_probability", "_result", "_score", "_values")
 
     def __init__(
-        self, chunk: _Chunk, scores: F32, probabilities: F32, result: F32, pool: KVPool, workspace: Workspace
+        self,
+        chunk: _Chunk,
+        scores: F32,
+        probabilities: F32,
+        result: F32,
+        pool: KVPool,
+        workspace: Workspace,
+        *,
+        first: bool,
     ) -> None:
+        """``first``: nothing is in the result yet."""
         kv, tall, dim = result.shape
+        self._first = first
         self._many = chunk.frames > 1
         columns = slice(chunk.offset, chunk.stop)
         self._score, self._probability = scores[:, :, columns], probabilities[:, :, columns]
@@ -168,8 +178,13 @@ class _ContextPart:
 
     def add_values(self, layer: int) -> None:
         """Add the chunk's share to the request's result."""
+        if self._first and not self._many:
+            np.matmul(self._probability, self._values[layer], out=self._result)
+            return
         np.matmul(self._probability, self._values[layer], out=self._part)
-        if self._many:
+        if self._first:
+            np.add.reduce(self._part, axis=0, out=self._result)
+        elif self._many:
             np.add(self._result, np.add.reduce(self._part, axis=0), out=self._result)
         else:
             np.add(self._result, self._part, out=self._result)
@@ -201,36 +216,50 @@ class GroupKernel:
         self._probabilities = workspace.share("probabilities", (count, kv, tall, columns))
         self._out = workspace.share("attention_out", (count, kv, tall, dim))
         self._peak = workspace.share("attention_peak", (count, kv, tall, 1))
-        self._queries = workspace.share("attention_queries", (count, kv, tall, dim)) if rows > 1 else None
+        self._queries = workspace.share("attention_queries", (count, kv, tall, dim))
+        by_row = (count, kv, rows, group, dim)
+        self._queries_by_row = self._queries.reshape(by_row)
+        self._out_by_row = self._out.reshape(by_row).transpose(0, 2, 1, 3, 4)
+        self._peak_by_row = self._peak.reshape(count, kv, rows, group, 1).transpose(0, 2, 1, 3, 4)
+        self._masked = self._scores.reshape(count, kv, rows, group, columns)[..., -rows:]
         self._mask = _stack_masks(masks, rows)
+        self._stored = bool(spans[0].own)
         self._context: list[tuple[int, _ContextPart]] = []
         for index, span in enumerate(spans):
-            for chunk in _chunks(span.context, rows):
+            padding = columns - rows - span.past
+            extents = merge_extents([*span.context, *span.own]) if self._stored else span.context
+            for number, chunk in enumerate(_chunks(extents, padding)):
                 part = _ContextPart(
-                    chunk, self._scores[index], self._probabilities[index], self._out[index], pool, workspace
+                    chunk,
+                    self._scores[index],
+                    self._probabilities[index],
+                    self._out[index],
+                    pool,
+                    workspace,
+                    first=self._stored and number == 0,
                 )
                 self._context.append((index, part))
-            # Columns beyond a shorter context are never written again, in no layer.
-            self._scores[index, :, :, rows + span.past :] = MINUS_INFINITY
+            # Columns before a shorter context are never written again, in no layer.
+            self._scores[index, :, :, :padding] = MINUS_INFINITY
 
     def __call__(self, layer: int, queries: F32, keys: F32, values: F32, out: F32) -> None:
         config, rows, count = self._config, self._rows, self._count
         kv, group, dim = config.num_kv_heads, config.group, config.head_dim
         here = slice(self._begin, self._begin + rows * count)
         q = queries[here].reshape(count, rows, kv, group, dim)
-        if self._queries is None:
+        if rows == 1:
             q = q[:, 0]
         else:
-            self._queries.reshape(count, kv, rows, group, dim)[...] = q.transpose(0, 2, 1, 3, 4)
+            self._queries_by_row[...] = q.transpose(0, 2, 1, 3, 4)
             q = self._queries
         scores, probabilities, result = self._scores, self._probabilities, self._out
-        own_scores = scores[..., :rows]
-        np.matmul(q, keys[here].reshape(count, rows, kv, dim).transpose(0, 2, 3, 1), out=own_scores)
-        if self._mask is not None:
-            masked = scores.reshape(count, kv, rows, group, scores.shape[-1])[..., :rows]
-            np.add(masked, self._mask, out=masked)
+        if not self._stored:
+            own_keys = keys[here].reshape(count, rows, kv, dim).transpose(0, 2, 3, 1)
+            np.matmul(q, own_keys, out=scores[..., -rows:])
         for index, part in self._context:
             part.score(layer, q[index])
+        if self._mask is not None:
+            np.add(self._masked, self._mask, out=self._masked)
         if self._bounded:
             np.exp(scores, out=probabilities)
         else:
@@ -240,18 +269,13 @@ class GroupKernel:
         np.add.reduce(probabilities, axis=-1, keepdims=True, out=self._peak)
         if self._round is not None:
             self._round(probabilities)
-        np.matmul(
-            probabilities[..., :rows],
-            values[here].reshape(count, rows, kv, dim).transpose(0, 2, 1, 3),
-            out=result,
-        )
+        if not self._stored:
+            own_values = values[here].reshape(count, rows, kv, dim).transpose(0, 2, 1, 3)
+            np.matmul(probabilities[..., -rows:], own_values, out=result)
         for _, part in self._context:
             part.add_values(layer)
-        np.divide(
-            result.reshape(count, kv, rows, group, dim).transpose(0, 2, 1, 3, 4),
-            self._peak.reshape(count, kv, rows, group, 1).transpose(0, 2, 1, 3, 4),
-            out=out[here].reshape(count, rows, kv, group, dim),
-        )
+        out_rows = out[here].reshape(count, rows, kv, group, dim)
+        np.divide(self._out_by_row, self._peak_by_row, out=out_rows)
 
 
 def _stack_masks(masks: Sequence[F32 | None], rows: int) -> F32 | None:

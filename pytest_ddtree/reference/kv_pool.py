@@ -8,8 +8,10 @@ operating system backs pages on first use.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,10 +19,12 @@ from .arrays import F32, I64
 
 FRAME = 128
 """Slots in a frame."""
+FEW_ROWS = 16
+"""Up to so many slots are cheaper to go through one by one than with array calls."""
+_NONE = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Rows first .. last - 1 go to the neighbouring slots begin .. of one frame."""
 
     frame: int
@@ -32,7 +36,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the rows of a pass are stored: as runs where that is few, else one by one."""
+    """Where the rows of a pass are stored: as runs where that is few, else one by one (frames and offsets)."""
 
     runs: tuple[Run, ...]
     frames: I64
@@ -41,9 +45,13 @@ class Places:
 
 def places(slots: I64) -> Places:
     """Group the rows' slots into runs of neighbours inside a frame."""
+    if len(slots) <= FEW_ROWS:
+        runs = _runs(slots.tolist())
+        if _worthwhile(len(runs), len(slots)):
+            return Places(runs, _NONE, _NONE)
     frames, offsets = np.divmod(slots, FRAME)
     cuts = np.flatnonzero((np.diff(slots) != 1) | (np.diff(frames) != 0)) + 1
-    if 3 * (len(cuts) + 1) > len(slots) and len(slots) > 2:
+    if not _worthwhile(len(cuts) + 1, len(slots)):
         return Places((), frames, offsets)
     bounds = [0, *cuts.tolist(), len(slots)]
     runs = tuple(
@@ -52,6 +60,21 @@ def places(slots: I64) -> Places:
         if last > first
     )
     return Places(runs, frames, offsets)
+
+
+def _worthwhile(runs: int, slots: int) -> bool:
+    return 3 * runs <= slots or slots <= 2
+
+
+def _runs(slots: Sequence[int]) -> tuple[Run, ...]:
+    runs: list[Run] = []
+    first = 0
+    for row in range(1, len(slots) + 1):
+        if row == len(slots) or slots[row] != slots[row - 1] + 1 or slots[row] % FRAME == 0:
+            frame, begin = divmod(slots[first], FRAME)
+            runs.append(Run(frame, begin, begin + row - first, first, row))
+            first = row
+    return tuple(runs)
 
 
 class KVPool:

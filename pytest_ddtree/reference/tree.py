@@ -114,17 +114,19 @@ def candidates(logits: F32, topk: int) -> tuple[I64, F32]:
     logits: [..., vocab]; both results are [..., topk]. ``logits`` is overwritten.
     """
     flat = logits.reshape(-1, logits.shape[-1])
-    rows = np.arange(len(flat))
+    line, begins = flat.reshape(-1), np.arange(0, flat.size, flat.shape[-1])
     ids = np.empty((len(flat), topk), dtype=np.int64)
     values = np.empty((len(flat), topk), dtype=np.float32)
     total = np.empty(len(flat), dtype=np.float32)
     for rank in range(topk):
         best = flat.argmax(axis=-1)
+        places = begins + best
         ids[:, rank] = best
-        values[:, rank] = flat[rows, best]
+        values[:, rank] = line[places]
         if rank == 0:
-            total = np.exp(flat - values[:, :1]).sum(axis=-1)
-        flat[rows, best] = -np.inf
+            shifted = np.subtract(flat, values[:, :1])
+            total = np.exp(shifted, out=shifted).sum(axis=-1)
+        line[places] = -np.inf
     values -= values[:, :1] + np.log(total)[:, None]
     shape = (*logits.shape[:-1], topk)
     return ids.reshape(shape), values.reshape(shape)

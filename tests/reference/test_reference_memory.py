@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -63,6 +63,9 @@ def test_slot_table_agrees_with_a_list(slots, low, high):
     assert table.slots(0, 100).tolist() == slots[:low]
 
 
+@example(list(range(FRAME - 4, FRAME + 5)), 0)
+@example([*range(2 * FRAME - 3, 2 * FRAME + 3), *range(5, 11)], 0)
+@example(list(range(FRAME - 20, FRAME + 20)), 0)
 @given(st.lists(st.integers(0, 3 * FRAME - 1), unique=True, min_size=1, max_size=40), st.integers(0, 2**31))
 def test_pool_stores_rows_where_they_belong(slots, seed):
     pool = KVPool(2, 2, 4, 3 * FRAME)
