@@ -175,8 +175,8 @@ def test_completions_agree_with_generate(baseline):
     with baseline.client() as client:
         ids = client.post("/generate", json={"text": "hello", "sampling_params": GREEDY}).json()
         body = {"model": "m", "prompt": "hello", "max_tokens": 16, "temperature": 0, "ignore_eos": True}
-        whole = client.post("/v1/completions", json={**body, "echo": True, "logprobs": 2}).json()
-        assert whole["choices"][0]["text"] == "hello" + ids["text"]
+        whole = client.post("/v1/completions", json={**body, "logprobs": 2}).json()
+        assert whole["choices"][0]["text"] == ids["text"]
         assert whole["usage"]["completion_tokens"] == 16
         assert len(whole["choices"][0]["logprobs"]["tokens"]) == 16
         options = {"include_usage": True, "continuous_usage_stats": True}
@@ -186,6 +186,53 @@ def test_completions_agree_with_generate(baseline):
         assert chunks[-1]["usage"] == whole["usage"]
         counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
         assert counts == sorted(counts)
+
+
+def test_completions_echo_every_prompt(baseline):
+    prompts, prompt_tokens = ["hello", "a b c"], []
+    body = {"model": "m", "prompt": prompts, "max_tokens": 2, "temperature": 0, "ignore_eos": True, "n": 2}
+    with baseline.client() as client:
+        for prompt in prompts:
+            answer = client.post("/generate", json={"text": prompt, "sampling_params": GREEDY}).json()
+            prompt_tokens.append(answer["meta_info"]["prompt_tokens"])
+        bare = client.post("/v1/completions", json=body).json()["choices"]
+        whole = client.post("/v1/completions", json={**body, "echo": True, "logprobs": 1}).json()["choices"]
+        chunks = stream(client, "/v1/completions", {**body, "echo": True, "logprobs": 1})
+        ids = {**body, "prompt": [[20, 21], [30]], "echo": True}
+        texts = [choice["text"] for choice in client.post("/v1/completions", json=ids).json()["choices"]]
+    assert texts[0] != texts[2]
+    assert [choice["index"] for choice in whole] == [0, 1, 2, 3]
+    for index, (plain, echoed) in enumerate(zip(bare, whole, strict=True)):
+        assert echoed["text"] == prompts[index // 2] + plain["text"]
+        logprobs = echoed["logprobs"]
+        assert {len(row) for row in logprobs.values()} == {prompt_tokens[index // 2] + 2}
+        assert logprobs["token_logprobs"][0] is None
+        assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
+        own = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index]
+        assert "".join(chunk["text"] for chunk in own) == echoed["text"]
+        streamed = [token for chunk in own for token in chunk["logprobs"]["tokens"]]
+        assert streamed == logprobs["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "harmless"),
+    [
+        ("best_of", 3, 1),
+        ("suffix", "end", ""),
+        ("stream_reasoning", False, True),
+        ("continue_final_message", True, False),
+        ("add_generation_prompt", False, True),
+        ("nonsense", 1, None),
+    ],
+)
+def test_what_would_change_the_answer_is_refused_or_done(baseline, key, value, harmless):
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    with baseline.client() as client:
+        answer = client.post("/v1/chat/completions", json={**body, key: value})
+        assert answer.status_code == 400
+        assert key in answer.json()["message"]
+        if harmless is not None:
+            assert client.post("/v1/chat/completions", json={**body, key: harmless}).status_code == 200
 
 
 def test_chat_streams_what_it_answers(speculative):

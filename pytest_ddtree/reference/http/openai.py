@@ -66,7 +66,8 @@ class Work:
                 number = len(self._choices)
                 options = None
                 if parsed.top_logprobs is not None:
-                    options = LogprobOptions(len(ids) - 1, parsed.top_logprobs)
+                    start = len(ids) - 1 if parsed.echo is None else 0
+                    options = LogprobOptions(start, parsed.top_logprobs)
                 rid, channel = service.submit(
                     ids,
                     parsed.params,
@@ -84,6 +85,11 @@ class Work:
     def abort(self) -> None:
         for rid in self._rids:
             self._service.engine.abort(rid, "The client is gone.")
+
+    def _echo(self, choice: Choice) -> str:
+        """What the choice's text begins with besides the answer."""
+        texts = self._parsed.echo
+        return "" if texts is None else texts[choice.index // self._parsed.params.n]
 
     def _usage(self) -> dict[str, Any]:
         return self._envelope.usage(self._choices, len(self._parsed.prompts))
@@ -113,7 +119,7 @@ class Work:
             }
             data["logprobs"] = choice.chat_logprobs(choice.logprobs) if wants else None
         else:
-            data["text"] = (self._parsed.echo or "") + choice.content
+            data["text"] = self._echo(choice) + choice.content
             data["logprobs"] = choice.completion_logprobs(choice.logprobs) if wants else None
         data |= choice.ending()
         if self._parsed.return_meta_info:
@@ -143,7 +149,7 @@ class Work:
         logprobs = self._logprobs(choice)
         last = choice.finish is not None
         if not self._chat:
-            text = ((self._parsed.echo or "") if opening else "") + piece.content
+            text = (self._echo(choice) if opening else "") + piece.content
             return [self._chunk(choice, text, logprobs, last=last)] if text or last or logprobs else []
         chunks: list[bytes] = []
         empty = {"role": None, "content": None, "reasoning_content": None, "tool_calls": None}

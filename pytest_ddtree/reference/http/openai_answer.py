@@ -29,6 +29,7 @@ class Choice:
         self.last: Update | None = None
         self.logprobs = LogprobResult()
         self.fresh_logprobs = LogprobResult()
+        self._echoes = parsed.echo is not None
         self.reasoning = ""
         self.content = ""
         self._tokenizer = tokenizer
@@ -49,6 +50,8 @@ class Choice:
         fresh = self._text.push(update.tokens, update.finish)
         if update.logprobs is not None:
             self.fresh_logprobs = update.logprobs
+            self.logprobs.input_tokens.extend(update.logprobs.input_tokens)
+            self.logprobs.input_top.extend(update.logprobs.input_top)
             self.logprobs.output_tokens.extend(update.logprobs.output_tokens)
             self.logprobs.output_top.extend(update.logprobs.output_top)
         if self._splitter is None:
@@ -75,15 +78,17 @@ class Choice:
         return {"finish_reason": self.finish.kind, "matched_stop": self.finish.matched}
 
     def completion_logprobs(self, result: LogprobResult) -> dict[str, Any]:
-        """The older protocol's parallel lists."""
+        """The older protocol's parallel lists, the prompt's tokens first where they are echoed."""
         text = self._tokenizer.token_text
+        tokens, top = list(result.output_tokens), list(result.output_top)
+        if self._echoes:
+            tokens, top = result.input_tokens + tokens, result.input_top + top
         return {
-            "text_offset": [-1] * len(result.output_tokens),
-            "token_logprobs": [value for value, _ in result.output_tokens],
-            "tokens": [text(token) for _, token in result.output_tokens],
+            "text_offset": [-1] * len(tokens),
+            "token_logprobs": [value for value, _ in tokens],
+            "tokens": [text(token) for _, token in tokens],
             "top_logprobs": [
-                {text(token): value for value, token in row} if row is not None else None
-                for row in result.output_top
+                {text(token): value for value, token in row} if row is not None else None for row in top
             ],
         }
 

@@ -21,11 +21,16 @@ SHARED = {
     "json_schema": "json_schema", "regex": "regex", "ebnf": "ebnf",
 }  # fmt: skip
 HARMLESS = {
-    "model", "user", "best_of", "suffix", "rid", "priority", "metadata", "store", "service_tier",
-    "parallel_tool_calls", "reasoning_effort", "separate_reasoning", "stream_reasoning", "chat_template_kwargs",
+    "model", "user", "rid", "priority", "metadata", "store", "service_tier",
+    "parallel_tool_calls", "reasoning_effort", "separate_reasoning", "chat_template_kwargs",
     "stream", "stream_options", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "echo", "prompt",
-    "messages", "return_meta_info", "continue_final_message", "add_generation_prompt",
+    "messages", "return_meta_info",
 }  # fmt: skip
+WITHOUT_EFFORT: dict[str, tuple[object, ...]] = {
+    "best_of": (1,), "suffix": ("",), "stream_reasoning": (True,), "continue_final_message": (False,),
+    "add_generation_prompt": (True,),
+}  # fmt: skip
+"""Parameters that would change the answer, with the values that change nothing: others are refused."""
 DEFAULT_COMPLETION_TOKENS = 16
 
 
@@ -33,8 +38,8 @@ DEFAULT_COMPLETION_TOKENS = 16
 class OpenAIInput:
     """One or more prompts, each answered ``params.n`` times.
 
-    top_logprobs is None when no log-probabilities are wanted. ``parser`` splits thinking from the answer, None leaves
-    the text whole.
+    top_logprobs is None when no log-probabilities are wanted. ``echo`` holds the prompts' texts when answers begin with
+    them. ``parser`` splits thinking from the answer, None leaves the text whole.
     """
 
     prompts: list[list[int]]
@@ -44,7 +49,7 @@ class OpenAIInput:
     include_usage: bool
     continuous_usage: bool
     top_logprobs: int | None
-    echo: str | None
+    echo: list[str] | None
     parser: str | None = None
     thinking_off: bool = False
     return_meta_info: bool = False
@@ -65,7 +70,10 @@ def _check_keys(body: Mapping[str, Any]) -> None:
             ):
                 continue
             raise RequestError(f"{key} is not supported by this server.")
-        raise RequestError(f"Unknown parameter {key!r}.")
+        if key not in WITHOUT_EFFORT:
+            raise RequestError(f"Unknown parameter {key!r}.")
+        if value is not None and value not in WITHOUT_EFFORT[key]:
+            raise RequestError(f"{key}={value!r} is not supported by this server.")
 
 
 def _bool(body: Mapping[str, Any], key: str, *, default: bool = False) -> bool:
@@ -110,7 +118,7 @@ def parse_completion(body: Mapping[str, Any], service: Service) -> OpenAIInput:
     """
     _check_keys(body)
     prompt = body.get("prompt")
-    prompts, text = _prompts(prompt, service)
+    prompts, texts = _prompts(prompt, service)
     params = _sampling(body, _tokens(body, "max_tokens") or DEFAULT_COMPLETION_TOKENS, service)
     for ids in prompts:
         service.check_ids(ids)
@@ -118,6 +126,9 @@ def parse_completion(body: Mapping[str, Any], service: Service) -> OpenAIInput:
     logprobs = body.get("logprobs")
     if logprobs is not None and (isinstance(logprobs, bool) or not isinstance(logprobs, int) or logprobs < 0):
         raise RequestError(f"logprobs must be a non-negative integer, got {logprobs!r}.")
+    echo: list[str] | None = None
+    if _bool(body, "echo"):
+        echo = texts or [service.tokenizer.decode(ids) for ids in prompts]
     usage, continuous = _stream_options(body)
     return OpenAIInput(
         prompts=prompts,
@@ -127,7 +138,7 @@ def parse_completion(body: Mapping[str, Any], service: Service) -> OpenAIInput:
         include_usage=usage,
         continuous_usage=continuous,
         top_logprobs=_refuse_logprobs(service, logprobs),
-        echo=text if _bool(body, "echo") else None,
+        echo=echo,
         return_meta_info=_bool(body, "return_meta_info"),
     )
 
@@ -139,16 +150,18 @@ def _rid(body: Mapping[str, Any]) -> str | None:
     return rid
 
 
-def _prompts(prompt: Any, service: Service) -> tuple[list[list[int]], str]:
+def _prompts(prompt: Any, service: Service) -> tuple[list[list[int]], list[str] | None]:
+    """Ids of every prompt, and the texts they came as, None when they came as ids."""
+    encode = service.tokenizer.encode
     if isinstance(prompt, str):
-        return [service.tokenizer.encode(prompt)], prompt
+        return [encode(prompt)], [prompt]
     if isinstance(prompt, list) and prompt:
         if all(isinstance(item, str) for item in prompt):
-            return [service.tokenizer.encode(item) for item in prompt], ""
+            return [encode(item) for item in prompt], prompt
         if all(isinstance(item, int) and not isinstance(item, bool) for item in prompt):
-            return [prompt], service.tokenizer.decode(prompt)
+            return [prompt], None
         if all(isinstance(item, list) and all(type(token) is int for token in item) for item in prompt):
-            return prompt, ""
+            return prompt, None
     raise RequestError(
         "prompt must be a string, a list of strings, a list of token ids or a list of such lists."
     )
