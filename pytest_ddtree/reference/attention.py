@@ -210,7 +210,8 @@ class GroupKernel:
         self._config = config
         self._round = None if numerics.exact else numerics.round
         kv, group, dim = config.num_kv_heads, config.group, config.head_dim
-        columns = rows + max(span.past for span in spans)
+        pasts = [span.past for span in spans]
+        columns = rows + max(pasts)
         tall = rows * group
         self._scores = workspace.take("scores", (count, kv, tall, columns))
         self._probabilities = workspace.share("probabilities", (count, kv, tall, columns))
@@ -225,8 +226,8 @@ class GroupKernel:
         self._mask = _stack_masks(masks, rows)
         self._stored = bool(spans[0].own)
         self._context: list[tuple[int, _ContextPart]] = []
-        for index, span in enumerate(spans):
-            padding = columns - rows - span.past
+        for index, (span, past) in enumerate(zip(spans, pasts, strict=True)):
+            padding = columns - rows - past
             extents = merge_extents([*span.context, *span.own]) if self._stored else span.context
             for number, chunk in enumerate(_chunks(extents, padding)):
                 part = _ContextPart(
@@ -240,7 +241,8 @@ class GroupKernel:
                 )
                 self._context.append((index, part))
             # Columns before a shorter context are never written again, in no layer.
-            self._scores[index, :, :, :padding] = MINUS_INFINITY
+            if padding:
+                self._scores[index, :, :, :padding] = MINUS_INFINITY
 
     def __call__(self, layer: int, queries: F32, keys: F32, values: F32, out: F32) -> None:
         config, rows, count = self._config, self._rows, self._count
@@ -283,7 +285,8 @@ def _stack_masks(masks: Sequence[F32 | None], rows: int) -> F32 | None:
     present = [mask for mask in masks if mask is not None]
     if rows == 1 or not present:
         return None
-    return np.stack(present)[:, None, :, None, :]
+    stacked = present[0][None] if len(present) == 1 else np.stack(present)
+    return stacked[:, None, :, None, :]
 
 
 class BlockKernel:

@@ -57,6 +57,7 @@ class Drafter:
         self._key_norms = np.stack(key_norms)
         self._eps = decoder.rms_norm_eps * decoder.hidden_size
         self._head_eps = decoder.rms_norm_eps * decoder.head_dim
+        self._mask_row = target.embedding[self.config.mask_token_id]
         self._work = Workspace()
 
     def add_context(self, features: F32, positions: I64, slots: I64, pool: KVPool) -> None:
@@ -95,16 +96,17 @@ class Drafter:
         work = self._work
         work.mark()
         count, hidden = len(last_tokens), self.config.decoder.hidden_size
-        tokens = np.full((count, block_size), self.config.mask_token_id, dtype=np.int64)
-        tokens[:, 0] = last_tokens
-        positions = (starts[:, None] + np.arange(block_size)).reshape(-1)
         x = work.share("x", (count * block_size, hidden))
-        np.take(self._target.embedding, tokens.reshape(-1), axis=0, out=x)
+        blocks = x.reshape(count, block_size, hidden)
+        blocks[:, 0] = self._target.embedding[last_tokens]
+        blocks[:, 1:] = self._mask_row
+        steps = np.arange(block_size)
+        positions = steps + starts[0] if count == 1 else (starts[:, None] + steps).reshape(-1)
         kernels = plan_attention(
             spans, [None] * count, pool, self.config.decoder, self.numerics, work, bounded=self._bounded
         )
         self._stack.run(x, self._target.rotations[positions][:, None, :], kernels, work)
-        masked = np.ascontiguousarray(x.reshape(count, block_size, hidden)[:, 1:]).reshape(-1, hidden)
+        masked = np.ascontiguousarray(blocks[:, 1:]).reshape(-1, hidden)
         inverse_norm(masked, np.empty(len(masked), dtype=np.float32), self._eps, masked)
         np.multiply(masked, self._norm, out=masked)
         self.numerics.round(masked)

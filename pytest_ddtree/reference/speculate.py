@@ -83,24 +83,28 @@ def _verify_rows(
     trees: Sequence[DraftTree],
     tokens: Sequence[Sequence[int]],
 ) -> tuple[Rows, I64]:
+    """Rows and their positions. Lists become arrays once: for this few numbers array calls cost more than loops."""
     width = draft.width
     settings, hooks = draft.settings, runtime.hooks
     spans: list[RowSpan] = []
     masks: list[F32 | None] = []
-    slots: list[I64] = []
-    depths = np.empty((len(requests), width), dtype=np.int64)
+    flat: list[int] = []
+    slots: list[int] = []
+    positions: list[int] = []
     for index, (request, tree) in enumerate(zip(requests, trees, strict=True)):
         table = request.table().table
         begin = request.kv_length
-        spans.append(RowSpan(index * width, width, table.clip(0, begin), table.clip(begin, begin + width)))
+        own = table.clip(begin, begin + width)
+        spans.append(RowSpan(index * width, width, table.clip(0, begin), own))
         mask = ancestor_mask(tree.parents)
         masks.append(hooks.verify_mask(mask, tree, block_size=settings.block_size))
-        slots.append(table.slots(begin, begin + width))
-        depths[index] = hooks.verify_depths(tree.depths)
-    starts = np.asarray([request.kv_length for request in requests], dtype=np.int64)
-    positions = (starts[:, None] + depths).reshape(-1)
-    flat = np.asarray(tokens, dtype=np.int64).reshape(-1)
-    return Rows(flat, positions, np.concatenate(slots), spans, masks), positions
+        for first, end in own:
+            slots.extend(range(first, end))
+        positions.extend([begin + depth for depth in hooks.verify_depths(tree.depths)])
+        flat.extend(tokens[index])
+    where = np.array(positions, dtype=np.int64)
+    rows = Rows(np.array(flat, dtype=np.int64), where, np.array(slots, dtype=np.int64), spans, masks)
+    return rows, where
 
 
 def _walk_all(
@@ -166,12 +170,12 @@ def _commit(
         source, target = zip(*moves, strict=True)
         runtime.pool.move(rows.slots[list(source)], rows.slots[list(target)])
     kept = runtime.hooks.kept_rows(kept, width)
-    slots: list[I64] = []
+    taken: list[int] = []
     for index, (request, found) in enumerate(zip(requests, walks, strict=True)):
         base = index * width
-        slots.append(rows.slots[base : base + found.length])
+        taken.extend(range(base, base + found.length))
         request.kv_length += found.length
-    draft.model.add_context(features[kept], positions[kept], np.concatenate(slots), draft.pool)
+    draft.model.add_context(features[kept], positions[kept], rows.slots[taken], draft.pool)
 
 
 def _emit(runtime: Runtime, request: Request, found: Walk, tokens: Sequence[int]) -> int:

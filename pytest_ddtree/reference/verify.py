@@ -27,15 +27,13 @@ def walk(parents: Sequence[int], tokens: Sequence[int], choose: Callable[[int, i
     ``choose(node, depth)`` draws the target's token behind ``node``. The child that holds it is entered; when there
     is none that token is the bonus. Lossless at any temperature, because every emitted token is the target's draw.
     """
-    children: dict[tuple[int, int], int] = {}
-    for node in range(1, len(parents)):
-        children.setdefault((parents[node], tokens[node]), node)
     accepted: list[int] = []
     node = ROOT
-    while True:
-        token = choose(node, len(accepted))
-        child = children.get((node, token))
-        if child is None:
-            return Walk(tuple(accepted), token)
-        accepted.append(child)
-        node = child
+    token = choose(node, 0)
+    # Children come behind their parent, so that one pass meets the whole path.
+    for child in range(1, len(parents)):
+        if parents[child] == node and tokens[child] == token:
+            accepted.append(child)
+            node = child
+            token = choose(node, len(accepted))
+    return Walk(tuple(accepted), token)
