@@ -217,12 +217,9 @@ class GroupKernel:
         self._probabilities = workspace.share("probabilities", (count, kv, tall, columns))
         self._out = workspace.share("attention_out", (count, kv, tall, dim))
         self._peak = workspace.share("attention_peak", (count, kv, tall, 1))
-        self._queries = workspace.share("attention_queries", (count, kv, tall, dim))
-        by_row = (count, kv, rows, group, dim)
-        self._queries_by_row = self._queries.reshape(by_row)
-        self._out_by_row = self._out.reshape(by_row).transpose(0, 2, 1, 3, 4)
-        self._peak_by_row = self._peak.reshape(count, kv, rows, group, 1).transpose(0, 2, 1, 3, 4)
-        self._masked = self._scores.reshape(count, kv, rows, group, columns)[..., -rows:]
+        self._out_by_row = self._out.reshape(count, kv, group, rows, dim).transpose(0, 3, 1, 2, 4)
+        self._peak_by_row = self._peak.reshape(count, kv, group, rows, 1).transpose(0, 3, 1, 2, 4)
+        self._masked = self._scores.reshape(count, kv, group, rows, columns)[..., -rows:]
         self._mask = _stack_masks(masks, rows)
         self._stored = bool(spans[0].own)
         self._context: list[tuple[int, _ContextPart]] = []
@@ -248,12 +245,9 @@ class GroupKernel:
         config, rows, count = self._config, self._rows, self._count
         kv, group, dim = config.num_kv_heads, config.group, config.head_dim
         here = slice(self._begin, self._begin + rows * count)
-        q = queries[here].reshape(count, rows, kv, group, dim)
-        if rows == 1:
-            q = q[:, 0]
-        else:
-            self._queries_by_row[...] = q.transpose(0, 2, 1, 3, 4)
-            q = self._queries
+        # A kv head's query heads below each other; a copy only for several requests with several rows.
+        q = queries[here].reshape(count, rows, kv, group, dim).transpose(0, 2, 3, 1, 4)
+        q = q.reshape(count, kv, rows * group, dim)
         scores, probabilities, result = self._scores, self._probabilities, self._out
         if not self._stored:
             own_keys = keys[here].reshape(count, rows, kv, dim).transpose(0, 2, 3, 1)
@@ -281,12 +275,12 @@ class GroupKernel:
 
 
 def _stack_masks(masks: Sequence[F32 | None], rows: int) -> F32 | None:
-    """[count, 1, rows, 1, rows], or None when no request has a mask."""
+    """[count, 1, 1, rows, rows], or None when no request has a mask."""
     present = [mask for mask in masks if mask is not None]
     if rows == 1 or not present:
         return None
     stacked = present[0][None] if len(present) == 1 else np.stack(present)
-    return stacked[:, None, :, None, :]
+    return stacked[:, None, None]
 
 
 class BlockKernel:

@@ -24,7 +24,7 @@ class LayerWeights:
     qkv: Linear
     """Input [rows, hidden] divided by its root of squares; output q, k, v side by side."""
     qk_norm: F32
-    """[query heads + kv heads, head_dim]: norm weights, with sqrt(head_dim) and the attention scale."""
+    """[query heads + kv heads, 1, head_dim]: norm weights, with sqrt(head_dim) and the attention scale."""
     o: Linear
     gate: Linear
     up: Linear
@@ -58,7 +58,7 @@ def layer_weights(
     mlp_norm = (get("post_attention_layernorm") * root)[:, None]
     return LayerWeights(
         qkv=Linear(qkv * attn_norm, numerics, arena),
-        qk_norm=qk_norm_weights(get("self_attn.q_norm"), get("self_attn.k_norm"), config),
+        qk_norm=qk_norm_weights(get("self_attn.q_norm"), get("self_attn.k_norm"), config)[:, None],
         o=Linear(get("self_attn.o_proj").T, numerics, arena),
         gate=Linear(-(get("mlp.gate_proj").T * mlp_norm), numerics, arena),
         up=Linear(-(get("mlp.up_proj").T * mlp_norm), numerics, arena),

@@ -39,6 +39,15 @@ class Linear:
         np.matmul(x, self._blocked, out=out.reshape(rows, self._blocks, -1).transpose(1, 0, 2))
         return out
 
+    def writes_blocks(self, rows: int, columns: int) -> bool:
+        """Whether :meth:`blocks_into` serves a product with this many rows in blocks of ``columns`` columns."""
+        blocked = self._blocks > 1 and self.outputs == self._blocks * columns
+        return blocked and rows <= MAX_BLOCKED_ROWS and self._numerics.exact
+
+    def blocks_into(self, x: F32, out: F32) -> None:
+        """Multiply [rows, inputs] into out [blocks, rows, columns of a block]."""
+        np.matmul(x, self._blocked, out=out)
+
     def _rounded(self, x: F32, out: F32, rows: int) -> F32:
         parts = self._numerics.split(rows)
         step = -(-self.inputs // parts)

@@ -62,12 +62,16 @@ class DecoderStack:
         rnd = None if self._numerics.exact else self._numerics.round
         normed = work.share("normed", (rows, hidden))
         sums = work.share("sums", (rows,))
-        qkv = work.share("qkv", (rows, (heads + 2 * kv) * dim))
-        qk = qkv[:, : (heads + kv) * dim].reshape(rows, heads + kv, dim)
-        queries, keys = qk[:, :heads], qk[:, heads:]
-        values = qkv[:, (heads + kv) * dim :].reshape(rows, kv, dim)
-        pairs = qk.view(np.complex64)
-        head_sums = work.share("head_sums", (rows, heads + kv))
+        total = heads + 2 * kv
+        qkv = work.share("qkv", (rows, total * dim))
+        # Head by head in memory where the product writes it so: then attention takes a head's rows as they are.
+        by_head = self._layers[0].qkv.writes_blocks(rows, dim)
+        parts = qkv.reshape(total, rows, dim) if by_head else qkv.reshape(rows, total, dim).swapaxes(0, 1)
+        qk = parts[: heads + kv]
+        queries, keys = qk[:heads].swapaxes(0, 1), qk[heads:].swapaxes(0, 1)
+        values = parts[heads + kv :].swapaxes(0, 1)
+        pairs, turn = qk.view(np.complex64), turn.swapaxes(0, 1)
+        head_sums = work.share("head_sums", (heads + kv, rows))
         mixed = work.share("mixed", (rows, heads * dim))
         mixed_heads = mixed.reshape(rows, heads, dim)
         gate, up = work.share("gate", (rows, inner)), work.share("up", (rows, inner))
@@ -76,7 +80,10 @@ class DecoderStack:
             inverse_norm(x, sums, self._eps, normed)
             if rnd is not None:
                 rnd(normed)
-            layer.qkv(normed, qkv)
+            if by_head:
+                layer.qkv.blocks_into(normed, parts)
+            else:
+                layer.qkv(normed, qkv)
             inverse_norm(qk, head_sums, self._head_eps, qk)
             np.multiply(qk, layer.qk_norm, out=qk)
             np.multiply(pairs, turn, out=pairs)
