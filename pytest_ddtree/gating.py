@@ -43,7 +43,11 @@ class Gating:
         """The gatekeeper, made on first use; None where nothing is gated. Raises ExpectedBroken."""
         if self._keeper is None and self._options.active and self._policy is not None:
             self._keeper, warnings = make_gatekeeper(
-                self._options, self._policy, self._run.fingerprint, self._run.settings.results
+                self._options,
+                self._policy,
+                self._run.fingerprint,
+                self._run.settings.results,
+                own=self._run.run_dir,
             )
             self._run.results.warnings += warnings
         return self._keeper

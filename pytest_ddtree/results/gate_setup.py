@@ -86,9 +86,14 @@ def make_policy(
 
 
 def make_gatekeeper(
-    options: GateOptions, policy: GatePolicy, fingerprint: Fingerprint, results: Path
+    options: GateOptions,
+    policy: GatePolicy,
+    fingerprint: Fingerprint,
+    results: Path,
+    *,
+    own: Path | None = None,
 ) -> tuple[Gatekeeper, list[str]]:
-    """The gatekeeper, and warnings about stored runs that could not be read.
+    """The gatekeeper, and warnings about stored runs that could not be read. `own` is the folder of the run that is gated.
 
     Raises:
         ExpectedBroken: the expected figures cannot be read.
@@ -98,18 +103,31 @@ def make_gatekeeper(
     warnings: list[str] = []
     if options.expected is not None:
         expected = read_expected(options.expected)
-        starts, warnings = local_starts(results, setting_of(fingerprint))
+        starts, warnings = local_starts(results, setting_of(fingerprint), own=own)
     return Gatekeeper(policy, fingerprint, expected, local_starts=starts), warnings
 
 
-def local_starts(results: Path, setting: Setting) -> tuple[Starts, list[str]]:
+def _started(session: Fingerprint) -> str:
+    """What was started: the build, and the server arguments if there were any."""
+    given = [
+        f"{name}={value}"
+        for name, value in sorted(session.values.items())
+        if name.startswith("args.") and value
+    ]
+    return " ".join([build_label(session), *given])
+
+
+def local_starts(results: Path, setting: Setting, *, own: Path | None = None) -> tuple[Starts, list[str]]:
     """(build, figure) of each stored run of this setting, by (config id, cell id, metric), and what could not be read.
 
-    A run of several starts of one config counts once: its figure is their mean.
+    A run of several starts of one config counts once: its figure is their mean. Runs with other server arguments are another build, and
+    the run at `own` is none: what is to be judged must not widen the tolerance by which it is judged.
     """
     starts: Starts = {}
     warnings: list[str] = []
     for path in find_runs(results)[-RUNS_READ:]:
+        if own is not None and path.parent == own:
+            continue
         try:
             run = read_run(path)
         except StoreCorrupt as error:
@@ -123,7 +141,5 @@ def local_starts(results: Path, setting: Setting) -> tuple[Starts, list[str]]:
                 values = round_values(metric, figures, baseline)
                 if values:
                     mean = sum(values.values()) / len(values)
-                    starts.setdefault((config, key.id, metric.name), []).append(
-                        (build_label(run.session), mean)
-                    )
+                    starts.setdefault((config, key.id, metric.name), []).append((_started(run.session), mean))
     return starts, warnings

@@ -198,6 +198,7 @@ def test_a_path_that_hides_the_ini_file_is_refused(project: pytest.Pytester) -> 
 
 
 def test_help_lists_every_option_with_its_ini_key(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = session\n")
     result = pytester.runpytest_inprocess("--help")
     assert result.ret == 0
     shown = result.stdout.str()

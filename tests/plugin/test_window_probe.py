@@ -54,6 +54,7 @@ def test_a_window_that_no_context_reaches_is_skipped(tmp_path: Path) -> None:
 
 
 def test_configs_without_a_window_have_no_such_test(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = session\n")
     pytester.makepyfile(test_mine="def test_w(ddtree_server, ddtree_window): pass")
     result = pytester.runpytest_inprocess("--collect-only", "-q", "--ddtree-window=none,128")
     result.stdout.fnmatch_lines(

@@ -12,6 +12,7 @@ from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gate_setup import GateOptions, local_starts, make_gatekeeper, make_policy
 from pytest_ddtree.results.gatekeeper import setting_of
 from pytest_ddtree.results.store import Store
+from pytest_ddtree.results.tolerance import start_spread
 
 CONFIGS = ("baseline", "b8-k4-wnone")
 CELLS = (KEY, CellKey(512, 8))
@@ -63,3 +64,22 @@ def test_what_restarts_do_is_learnt_from_stored_runs_of_the_same_setting(tmp_pat
         GateOptions(expected=tmp_path / "e"), make_policy(GateOptions(), CONFIGS, CELLS), PRINT, tmp_path
     )
     assert gatekeeper.expected is not None
+
+
+def test_neither_the_run_that_is_judged_nor_other_arguments_widen_the_tolerance(tmp_path: Path) -> None:
+    runs = [(100.0, ""), (101.0, ""), (60.0, "--plant slower:400"), (50.0, "")]
+    for number, (rate, arguments) in enumerate(runs):
+        with Store(tmp_path / f"2026010{number}T0-1" / "results.jsonl") as store:
+            store.append("run", plugin="x", started="now", settings={})
+            values = {**PRINT.values, "args.spec": arguments}
+            store.append("fingerprint", scope="session", fingerprint=values)
+            store.append("round", round=a_round(0, rate).as_json())
+    own = tmp_path / "20260103T0-1"
+    starts, _ = local_starts(tmp_path, setting_of(PRINT), own=own)
+    figures = starts[("b8-k4-wnone", KEY.id, "tok_s")]
+    assert [(build, round(figure)) for build, figure in figures] == [
+        ("reference abc", 100),
+        ("reference abc", 101),
+        ("reference abc args.spec=--plant slower:400", 60),
+    ]
+    assert start_spread(figures).deviation == pytest.approx(0.007, abs=1e-3)
