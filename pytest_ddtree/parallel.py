@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 INPUT = "ddtree_place"
 """Key of what the controller tells a worker."""
+REFUSED = "ddtree_refused"
+"""Key of what a worker tells the controller when it refuses to run."""
 
 
 def places(settings: Settings) -> int:
@@ -58,6 +60,11 @@ def take_place(config: pytest.Config) -> None:
         config.stash[PLACE] = Place(*told)
 
 
+def tell_refusal(config: pytest.Config, text: str) -> None:
+    """In a worker: let the controller know of a usage error, which would otherwise show as workers that are gone for no reason."""
+    config.workeroutput[REFUSED] = text  # type: ignore[attr-defined]
+
+
 class Controller:
     """Deals configs out to workers, gives each a group, and merges what they found."""
 
@@ -84,7 +91,13 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
-        """A worker ended; `error` says how, unless it was done. Its supervisor stops its servers."""
+        """A worker ended; `error` says how, unless it was done. Its supervisor stops its servers.
+
+        Raises UsageError for what a worker refused: every one of them would.
+        """
+        refused = getattr(node, "workeroutput", {}).get(REFUSED)
+        if refused is not None:
+            raise pytest.UsageError(refused)
         worker = node.workerinput["workerid"]
         group = self._held.pop(worker, None)
         if group is None:

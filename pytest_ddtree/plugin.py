@@ -207,16 +207,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Derive from the selected items what the baseline has to provide, and check the options against the model's own config."""
+    try:
+        _check_selected(session)
+    except pytest.UsageError as error:
+        if hasattr(session.config, "workerinput"):
+            from pytest_ddtree.parallel import tell_refusal
+
+            tell_refusal(session.config, str(error))
+        raise
+
+
+def _check_selected(session: pytest.Session) -> None:
+    config = session.config
     ours = [item for item in session.items if is_ours(item)]
-    if PROBLEM_FAULTS in session.config.stash and any(PROBLEM_FIXTURE in fixtures_of(item) for item in ours):
-        raise pytest.UsageError(session.config.stash[PROBLEM_FAULTS])
-    if CELL_FAULT in session.config.stash and any(CELL_FIXTURE in fixtures_of(item) for item in ours):
-        raise pytest.UsageError(session.config.stash[CELL_FAULT])
-    if not ours or session.config.option.collectonly:
+    for key, fixture in ((PROBLEM_FAULTS, PROBLEM_FIXTURE), (CELL_FAULT, CELL_FIXTURE)):
+        if key in config.stash and any(fixture in fixtures_of(item) for item in ours):
+            raise pytest.UsageError(config.stash[key])
+    if not ours or config.option.collectonly:
         return
     from pytest_ddtree.before_start import check_session
 
-    check_session(session.config, ours)
+    check_session(config, ours)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -45,6 +45,6 @@ def refusal(argv: Sequence[str]) -> str | None:
         # argparse has printed its usage and then one line with the reason; --help ends here too.
         lines = said.getvalue().strip().splitlines()
         return lines[-1].partition("error: ")[2] or "these arguments print something and serve nothing"
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # Whatever a library says of a broken file; a server would end with it.
         return f"{type(error).__name__}: {error}"
     return None

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from pytest_ddtree.servers.argv import environment, package_root
 from pytest_ddtree.servers.errors import ConfigNotSupported, SetupRefused
@@ -47,17 +48,28 @@ def check_programs(settings: ServerSettings) -> None:
             f"--ddtree-python {settings.python}: there is no program that can be run",
             hint="give the path of a Python interpreter, such as /path/venv/bin/python",
         )
+    if settings.sglang_src is not None:
+        _check_checkout(settings.sglang_src, settings.kind)
     if settings.kind == "sglang":
         _check_package(settings)
 
 
-def _check_package(settings: ServerSettings) -> None:
-    source, python = settings.sglang_src, settings.python or sys.executable
-    if source is not None and not (package_root(source) / "sglang").is_dir():
+def _check_checkout(source: Path, kind: str) -> None:
+    """A folder without the package would leave the installed engine in its place, and that would be measured under its name."""
+    if kind == "sglang" and not (package_root(source) / "sglang").is_dir():
         raise SetupRefused(
             f"--ddtree-sglang-src {source}: there is no package `sglang` in it, nor in its folder `python`",
             hint="give the root of an SGLang checkout",
         )
+    if kind == "reference" and not (source / "pytest_ddtree").is_dir():
+        raise SetupRefused(
+            f"the checkout {source} has no package `pytest_ddtree`, so it is no build of the embedded server",
+            hint="add --ddtree-server sglang if it is one of SGLang",
+        )
+
+
+def _check_package(settings: ServerSettings) -> None:
+    python = settings.python or sys.executable
     done = _run([python, "-c", _FIND], settings)
     if done is None or done.returncode == 0:
         return
@@ -86,7 +98,11 @@ def check_embedded(settings: ServerSettings, named: Sequence[tuple[str, Sequence
         number, why = json.loads(done.stdout.strip().splitlines()[-1])
         name = named[number][0]
     except (ValueError, IndexError, TypeError):
-        name, why = named[0][0], _last(done.stderr) or f"exit code {done.returncode}"
+        raise SetupRefused(
+            f"{safe[0]} does not run the embedded server",
+            why=_last(done.stderr) or f"exit code {done.returncode}",
+            hint="give a Python interpreter that has its libraries with --ddtree-python, or leave that option out",
+        ) from None
     raise SetupRefused(
         f"the embedded server does not take what the options say for {name}",
         why=why,

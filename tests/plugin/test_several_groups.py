@@ -48,6 +48,16 @@ def test_refused_before_anything_starts(
         assert word in result.stderr.str()
 
 
+def test_what_the_workers_refuse_is_said_once(project: pytest.Pytester) -> None:
+    """Each worker checks the options; without a word of theirs the run would end as an internal error of pytest-xdist."""
+    flags = ("-n", "2", "--ddtree-gpu-groups=0/1", "--ddtree-spec-args=--plant typo", "--ddtree-budget=4,8")
+    result = project.runpytest_subprocess("-m", "bench", *flags)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR, result.stdout.str()
+    said = result.stderr.str()
+    assert said.count("the embedded server does not take what the options say for b4-k4-wnone") == 1
+    assert "INTERNALERROR" not in result.stdout.str() + said
+
+
 @pytest.mark.slow
 def test_two_groups_make_one_run(tmp_path: Path) -> None:
     selection = ("-k", "effective or test_exact or throughput", *SMALL)

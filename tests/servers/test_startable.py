@@ -53,6 +53,8 @@ def refusal(tmp_path: Path, kind: str, **options: Any) -> ServerError:
         ({"draft_model": "TARGET"}, ["for b8-k4-wnone", "a draft model must be a DFlashDraftModel"]),
         ({"python": sys.executable + "-not"}, ["--ddtree-python", "no program that can be run"]),
         ({"dialect": "Q"}, ["--ddtree-dialect Q"]),
+        ({"sglang_src": Path("/tmp")}, ["/tmp has no package `pytest_ddtree`", "--ddtree-server sglang"]),
+        ({"python": "/bin/ls"}, ["/bin/ls does not run the embedded server"]),
         ({"launch_prefix": ("firejail",)}, ["begins with 'firejail'", "--ddtree-stop-command"]),
         ({"launch_prefix": ("./numactl", "-N0")}, ["'./numactl'", "no such program"]),
     ],
