@@ -21,7 +21,7 @@ from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, UnnaturalAnsw
 from pytest_ddtree.workload.natural import natural_numbers
 from pytest_ddtree.workload.rounds import SamplingRule, decide
 from pytest_ddtree.workload.shape import infeasible, longest_output
-from pytest_ddtree.workload.watching import Watch, running_limit, steps_disagree
+from pytest_ddtree.workload.watching import Watch, request_limit, running_limit, steps_disagree
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run
@@ -236,7 +236,7 @@ class Speed:
                 context=key.context,
                 output=longest_output(self._settings.output),
                 max_total_tokens=whole(server.info.get("max_total_num_tokens")),
-                max_request_tokens=whole(server.info.get("max_req_input_len")),
+                max_request_tokens=request_limit(server.info),
                 max_running=running_limit(server.info),
             )
         if reason is not None:

@@ -37,11 +37,12 @@ def summary(cell: UrlCell) -> str:
                 f"  (means over rounds of n = {parts[0].n})"
             )
     steps = [one.verify_steps for one in rounds if one.verify_steps]
-    if len(steps) == len(rounds):
-        accept = sum(one.output_tokens for one in rounds) / sum(steps)
-        lines.append(f"accept length      {accept:.3f}")
-    cached = sum(one.cached_tokens or 0 for one in rounds)
-    lines.append(f"cached tokens      {cached}")
+    accept = sum(one.output_tokens for one in rounds) / sum(steps) if len(steps) == len(rounds) else None
+    lines.append(
+        f"accept length      {'not told: no verify steps in the answers' if accept is None else f'{accept:.3f}'}"
+    )
+    cached = [one.cached_tokens for one in rounds if one.cached_tokens is not None]
+    lines.append(f"cached tokens      {sum(cached) if len(cached) == len(rounds) else 'not told'}")
     lines.append(f"natural ends       {_natural(cell)}")
     return "\n".join(lines)
 

@@ -32,7 +32,7 @@ from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.shape import infeasible, longest_output, request_count
 from pytest_ddtree.workload.texts import Workload
-from pytest_ddtree.workload.watching import Watch, running_limit
+from pytest_ddtree.workload.watching import Watch, request_limit, running_limit
 
 _FITTED_AT_ONCE = 16
 
@@ -146,7 +146,7 @@ def _refuse_infeasible(spec: CellSpec, info: Mapping[str, Any]) -> None:
         context=spec.context,
         output=longest_output(spec.output, spec.jitter),
         max_total_tokens=_integer(info.get("max_total_num_tokens")),
-        max_request_tokens=_integer(info.get("context_length")),
+        max_request_tokens=request_limit(info),
         max_running=running_limit(info),
     )
     if reason is not None:

@@ -130,6 +130,17 @@ def running_limit(info: Mapping[str, Any]) -> int | None:
     return asked if isinstance(asked, int) else None
 
 
+def request_limit(info: Mapping[str, Any]) -> int | None:
+    """Tokens of one request, prompt and answer, by a server's `/server_info`; None where it does not say.
+
+    SGLang's `max_req_input_len` is a few tokens less than what both may have together.
+    """
+    known = [
+        value for name in ("max_req_input_len", "context_length") if isinstance(value := info.get(name), int)
+    ]
+    return min(known, default=None)
+
+
 def _grown(
     before: Mapping[str, Sequence[Sample]] | None, after: Mapping[str, Sequence[Sample]] | None, name: str
 ) -> int | None:

@@ -142,6 +142,12 @@ def test_the_command_measures_a_chat_server(
     assert value["spec"]["context"] == 60
     assert {one["prompt_tokens"] for one in value["rounds"]} == {4 * 60}
     assert "output tok/s" in said.out
+    for untold in (
+        "accept length      not told",
+        "cached tokens      not told",
+        "natural ends       not checked",
+    ):
+        assert untold in said.out
 
 
 ENDS = [2]

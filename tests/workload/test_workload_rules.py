@@ -17,7 +17,7 @@ from pytest_ddtree.workload.gpu import read_gpus, throttle_reasons, visible_indi
 from pytest_ddtree.workload.rounds import SamplingRule, decide, rate_interval
 from pytest_ddtree.workload.shape import infeasible, longest_output, output_lengths, request_count
 from pytest_ddtree.workload.validity import GpuState, invalid_reasons
-from pytest_ddtree.workload.watching import running_limit
+from pytest_ddtree.workload.watching import request_limit, running_limit
 
 EOS = {2}
 
@@ -266,6 +266,18 @@ def test_only_gpus_that_the_server_may_use_are_looked_at() -> None:
 )
 def test_what_a_server_runs_at_once(info: dict[str, Any], limit: int | None) -> None:
     assert running_limit(info) == limit
+
+
+@pytest.mark.parametrize(
+    ("info", "limit"),
+    [
+        ({}, None),
+        ({"context_length": None, "max_req_input_len": 16378}, 16378),
+        ({"context_length": 400, "max_req_input_len": 16378}, 400),
+    ],
+)
+def test_how_long_one_request_may_be(info: dict[str, Any], limit: int | None) -> None:
+    assert request_limit(info) == limit
 
 
 def test_more_streams_than_the_server_runs_at_once_are_infeasible() -> None:
