@@ -56,7 +56,8 @@ def check_session(config: pytest.Config, ours: Sequence[pytest.Item]) -> None:
     settings, configs = settings_of(config), grid_of(config)
     names = ["baseline", *(one.id for one in configs)]
     try:
-        check_paths(settings)
+        plan = config.stash[PLAN] = plan_of(ours)
+        check_paths(settings, prompts=bool(plan.cells or plan.judges or plan.windows))
         check_outputs(settings)
         check_search(settings)
         facts = model_facts(settings)
@@ -67,7 +68,6 @@ def check_session(config: pytest.Config, ours: Sequence[pytest.Item]) -> None:
         config.stash[POLICY] = policy
         if settings.expected is not None:
             read_expected(settings.expected)
-        config.stash[PLAN] = plan_of(ours)
         config.stash[BUDGET] = Budget(settings.time_budget)
         if settings.build:
             check_revisions(parse_builds(settings.build, settings.sglang_src), settings.sglang_src)

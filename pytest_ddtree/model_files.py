@@ -68,23 +68,23 @@ def recommended_sampling(settings: Settings) -> dict[str, float | int]:
     }
 
 
-def check_paths(settings: Settings) -> None:
+def check_paths(settings: Settings, *, prompts: bool = True) -> None:
     """Refuse paths at which there is nothing, before a server is started that will say so after a minute.
 
-    Only what this host must have: another launcher or host has files of its own, and a bare name may be a model of a hub.
+    Only what this host must have: another launcher or host has files of its own, and a bare name may be a model of a hub. Of a server
+    that is started elsewhere that is the model's tokenizer, where prompts of an exact length are made (`prompts`).
 
     Raises:
         OptionError: naming the option and the path.
     """
     if settings.launch_prefix or settings.node_prefix:
         return
-    for name in ("model", "draft_model") if settings.server in ("reference", "sglang") else ("model",):
+    ours = settings.server in ("reference", "sglang")
+    for name in ("model", "draft_model") if ours else ("model",) if prompts else ():
         value = getattr(settings, name)
         if value is not None and value.startswith(("/", ".", "~")):
-            _check_model(
-                name, value, Path(value).expanduser(), ours=settings.server in ("reference", "sglang")
-            )
-    if settings.server not in ("reference", "sglang"):
+            _check_model(name, value, Path(value).expanduser(), ours=ours)
+    if not ours:
         return
     for name in ("python", "sglang_src"):
         path = getattr(settings, name)

@@ -191,7 +191,9 @@ def test_a_path_that_hides_the_ini_file_is_refused(project: pytest.Pytester) -> 
     """pytest reads `--ddtree-model DIR` as a test path while it looks for its ini file."""
     model = project.path.parent / "model"
     model.mkdir()
-    result = project.runpytest_inprocess("--collect-only", "-q", "--ddtree-model", str(model))
+    result = project.runpytest_inprocess(
+        "--collect-only", "-q", "-p", "no:asyncio", "--ddtree-model", str(model)
+    )
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert f"--ddtree-model={model}" in result.stderr.str()
     assert project.runpytest_inprocess("--collect-only", "-q", f"--ddtree-model={model}").ret == 0

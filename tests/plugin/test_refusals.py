@@ -47,11 +47,16 @@ EXPECTED = '{"schema": 1,\n "entries": [\n}\n'
             ["--ddtree-build=base=args:", "--ddtree-build=typo=args:--plant typo"],
             "build typo: the embedded server does not take *",
         ),
+        (
+            {"test_cells.py": "def test_cells(ddtree_server, ddtree_cell):\n    pass\n"},
+            ["--ddtree-url=http://127.0.0.1:9", "--ddtree-model=/no/such"],
+            "--ddtree-model /no/such: there is no such directory on this host, where prompts are made: give one *",
+        ),
         ({}, ["--ddtree-unit=no-such-unit"], "unit no-such-unit.service cannot be read on this host"),
     ],
     ids=[
         *("stored run", "expected figures", "revision", "model's temperature", "axis", "report", "results"),
-        *("server arguments", "launcher", "build's arguments", "unit"),
+        *("server arguments", "launcher", "build's arguments", "a url's tokenizer", "unit"),
     ],
 )
 def test_it_is_a_usage_error(

@@ -28,6 +28,7 @@ from pytest_ddtree.servers.errors import (
     PortInUse,
     ServerDied,
     ServerError,
+    SetupRefused,
     StartFailed,
     StartTimeout,
 )
@@ -256,7 +257,7 @@ def test_interpreter_missing(tmp_path: Path) -> None:
 
 def test_no_sglang_in_the_interpreter(tmp_path: Path) -> None:
     settings = support.settings(tmp_path, sglang_src=None, python=sys.executable)
-    with ServerPool(settings) as pool, pytest.raises(StartFailed, match="has no SGLang"):
+    with ServerPool(settings) as pool, pytest.raises(SetupRefused, match="has no SGLang"):
         pool.get(BASELINE)
 
 
