@@ -59,6 +59,34 @@ def test_a_wrong_mask_fails_naming_corrupt(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "failing", "said"),
+    [
+        (
+            "chunk_repeated",
+            {f"test_problem[{TREE}-banded_fee]", f"test_answers_at_level_full[{TREE}]"},
+            "the server counted",
+        ),
+        # No answer to a problem runs into its limit, so nothing else shows it.
+        ("max_tokens_overshoot", {f"test_answers_keep_their_limit[{TREE}]"}, "tokens came although"),
+    ],
+)
+def test_what_the_server_itself_counts_otherwise_is_a_failure(
+    tmp_path: Path, plant: str, failing: set[str], said: str
+) -> None:
+    outcome = run(
+        *FEW, f"--ddtree-spec-args=--plant {plant}", "--ddtree-problem=banded_fee", results=tmp_path
+    )
+    assert outcome.code == 1, outcome.output
+    assert {name for name, how in outcome.tests.items() if how == "failure"} == failing, outcome.output
+    assert "error" not in outcome.tests.values()
+    for name in failing:
+        assert "corrupt" in outcome.messages[name]
+        assert said in outcome.messages[name]
+        assert "def test_" not in outcome.messages[name]
+
+
+@pytest.mark.slow
 def test_rounding_noise_fails_nothing(tmp_path: Path) -> None:
     noise = ("--ddtree-server-args", "--numerics bf16", "--ddtree-problem-limit", "30")
     outcome = run(*FEW, *noise, results=tmp_path)
