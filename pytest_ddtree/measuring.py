@@ -24,6 +24,7 @@ from pytest_ddtree.workload.measure import CellMeasurement
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.selfcheck import ClientLimits
+from pytest_ddtree.workload.steps import uncounted_steps
 
 
 class AcceptLengthWrong(AssertionError):
@@ -59,14 +60,9 @@ async def measure_rounds(
     rounds = list(before)
 
     def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
-        for record in load.records:
-            steps = record.verify_steps
-            # One message a step at most, and one for the token of the prefill: more messages mean steps that were not counted.
-            if steps is not None and len(record.chunks) > steps + 1:
-                raise AcceptLengthWrong(
-                    f"{config} {key.id}, {record.request.tag}: the server claims {steps} verify steps and sent "
-                    f"{len(record.chunks)} messages: its accept length of {record.accept_length:.2f} is not true"
-                )
+        wrong = uncounted_steps(load.records)
+        if wrong is not None:
+            raise AcceptLengthWrong(f"{config} {key.id}, {wrong}")
         natural = natural_endings(load.records, eos)
         counted = None if watch is None else watch.counted_steps
         one = stamp(_round(config, key, number, load, cell, spec, natural, counted))

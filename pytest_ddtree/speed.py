@@ -21,7 +21,8 @@ from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, UnnaturalAnsw
 from pytest_ddtree.workload.natural import natural_numbers
 from pytest_ddtree.workload.rounds import SamplingRule, decide
 from pytest_ddtree.workload.shape import infeasible, longest_output
-from pytest_ddtree.workload.watching import Watch, request_limit, running_limit, steps_disagree
+from pytest_ddtree.workload.steps import steps_disagree
+from pytest_ddtree.workload.watching import Watch, request_limit, running_limit
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run

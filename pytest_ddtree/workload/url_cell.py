@@ -31,6 +31,7 @@ from pytest_ddtree.workload.natural import natural_numbers
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.shape import infeasible, longest_output, request_count
+from pytest_ddtree.workload.steps import steps_disagree, uncounted_steps
 from pytest_ddtree.workload.texts import Workload
 from pytest_ddtree.workload.watching import Watch, request_limit, running_limit
 
@@ -98,8 +99,17 @@ async def measure_url(
 
         async def rounds(make: MakeRequests, indices: tuple[int, ...] | None) -> UrlCell:
             found: list[Endings] = []
+            watch = Watch(client)
 
             def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
+                wrong = uncounted_steps(load.records)
+                if wrong is not None:
+                    raise CellNotMeasured(wrong)
+                if steps_disagree(cell.verify_steps, watch.counted_steps):
+                    progress(
+                        f"warning: round {number + 1}: the answers tell {cell.verify_steps} verify steps, the server's counter "
+                        f"{watch.counted_steps}: the accept length is uncertain"
+                    )
                 found.append(natural_endings(load.records, eos))
 
             await client.prepare(spec.concurrency)
@@ -113,7 +123,7 @@ async def measure_url(
                 round_deadline_s=target.round_deadline_s,
                 on_round=on_round,
                 progress=progress,
-                watch=Watch(client),
+                watch=watch,
             )
             return UrlCell(result=result, endings=tuple(found), indices=indices, eos=eos)
 

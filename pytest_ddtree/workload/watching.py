@@ -32,11 +32,6 @@ STEPS = "sglang:spec_verify_calls_total"
 """SGLang's counter of verify steps."""
 
 
-def steps_disagree(told: int | None, counted: int | None) -> bool:
-    """Whether the answers' verify steps and the server's counter differ by more than a counter that lags a little may."""
-    return bool(told and counted) and abs((told or 0) - (counted or 0)) > max(2, 0.02 * (told or 0))
-
-
 class Watch:
     """The signs of one server, read before and after each round; `verdict` is empty for a healthy one.
 

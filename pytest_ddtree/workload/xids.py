@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
+"""Faults of one program on a healthy GPU: if it is the server it dies, if it is a neighbour's it is no concern of ours."""
+
 
 class XidWatch:
     """Collects what the driver reports of GPUs from its making on; `close` says what it was. Needs no privilege."""
@@ -41,8 +44,9 @@ class XidWatch:
             except self._nvml.NVMLError:
                 # Nothing (more) is there: it does not wait.
                 break
-            index = self._nvml.nvmlDeviceGetIndex(event.device)
-            found.append(f"Xid {event.eventData} on GPU {index}")
+            if event.eventData not in _OF_PROGRAMS:
+                index = self._nvml.nvmlDeviceGetIndex(event.device)
+                found.append(f"Xid {event.eventData} on GPU {index}")
         self._free()
         return tuple(dict.fromkeys(found))
 

@@ -166,6 +166,26 @@ def model_with_an_end(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_steps_that_were_not_counted_give_no_accept_length(
+    serve: Any, model_with_an_end: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def miscounting(asked: Asked) -> Script:
+        if asked.path != "/generate":
+            return as_json({"max_total_num_tokens": 100_000} if asked.path == "/server_info" else {})
+        ids = list(range(100, 100 + asked.json["sampling_params"]["max_new_tokens"]))
+        pieces = [ids[start : start + 10] for start in range(0, len(ids), 10)]
+        finish = {"type": "length"}
+        return stream(generate_events(pieces, finish=finish, meta={"spec_verify_ct": 2}), gap_s=0.02)
+
+    server, _ = serve(miscounting)
+    words = ["--tokenizer", str(model_with_an_end), "--context", "1500", "--output", "40", "--turnovers", "1"]
+    assert measure_cli.run([server.url, *words]) == measure_cli.NOT_MEASURED
+    said = capsys.readouterr().err
+    if "client-bound" in said:
+        pytest.skip("this machine is too busy to measure on, and the command says so")
+    assert "the server claims 2 verify steps and sent 4 messages" in said
+
+
 def ending(asked: Asked, limits: dict[tuple[int, ...], int]) -> Script:
     """Every second prompt ends after ten tokens, and loops where it may not."""
     if asked.path != "/generate":
