@@ -89,6 +89,8 @@ def _check_places(settings: Settings, refuse: Callable[[str], None]) -> None:
         refuse(
             f"--ddtree-gpu-groups is for servers that are started here, not for --ddtree-server {settings.server}"
         )
+    if settings.baseline_gpus is not None:
+        _check_baseline_gpus(settings, refuse)
     if len(settings.gpu_groups) > 1 and settings.resume is not None:
         refuse("--ddtree-resume takes no run of several GPU groups up: give one group, or none")
     if not settings.node_prefix:
@@ -108,3 +110,19 @@ def _check_places(settings: Settings, refuse: Callable[[str], None]) -> None:
             "several nodes need the address where the first one waits for the others: add --dist-init-addr HOST:PORT to "
             "--ddtree-server-args"
         )
+
+
+def _check_baseline_gpus(settings: Settings, refuse: Callable[[str], None]) -> None:
+    if settings.server != "sglang":
+        refuse(f"--ddtree-baseline-gpus goes with --ddtree-server sglang, not {settings.server}")
+    if len(settings.gpu_groups) != 1:
+        refuse(
+            "--ddtree-baseline-gpus needs --ddtree-gpu-groups with one group, the GPUs of the speculative servers; of several groups "
+            "each has a baseline of its own"
+        )
+    if shared := set(settings.baseline_gpus or ()) & set(
+        settings.gpu_groups[0] if settings.gpu_groups else ()
+    ):
+        refuse(f"--ddtree-baseline-gpus and --ddtree-gpu-groups both name GPU {', '.join(sorted(shared))}")
+    if settings.build:
+        refuse("--ddtree-baseline-gpus contradicts --ddtree-build: the builds take turns on the same GPUs")

@@ -149,6 +149,13 @@ def groups(text: str) -> tuple[Group, ...]:
         raise OptionError(str(error)) from None
 
 
+def group(text: str) -> Group:
+    found = groups(text)
+    if len(found) != 1:
+        raise OptionError("takes one group of GPUs, such as 2,3")
+    return found[0]
+
+
 def path(text: str) -> Path:
     if not text.strip() or "\0" in text:
         raise OptionError("takes a path")

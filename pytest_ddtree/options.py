@@ -24,6 +24,7 @@ from pytest_ddtree.option_values import (
     duration,
     flag,
     gap_min,
+    group,
     groups,
     lines,
     list_of,
@@ -154,6 +155,14 @@ OPTIONS: tuple[Option, ...] = (
         "GPUs of servers that run at once, such as 0,1/2,3: with `-n 2` each worker of pytest-xdist has a group, with a baseline of its "
         "own, and configs are dealt out. One group: the GPUs to use.",
         "GROUPS",
+    ),
+    Option(
+        "baseline-gpus",
+        group,
+        None,
+        "GPUs of the non-speculative server, other than those of the one group in --ddtree-gpu-groups: it stays up beside the "
+        "speculative ones, so that level full needs no start of its own.",
+        "GPUS",
     ),
     Option(
         "stop-command",
@@ -589,6 +598,7 @@ class Settings:
     launch_prefix: tuple[str, ...]
     node_prefix: tuple[tuple[str, ...], ...]
     gpu_groups: tuple[Group, ...]
+    baseline_gpus: Group | None
     stop_command: str | None
     dialect: str | None
     ssh: str | None

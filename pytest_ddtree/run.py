@@ -190,6 +190,8 @@ class Run:
             else:
                 # What goes wrong here is said where it is needed; the baseline's own tests may well do without.
                 with suppress(Infrastructure):
+                    if self.settings.baseline_gpus is not None:
+                        self._baseline_first()
                     self._matched_first()
         if not config.speculative:
             return self.get(config)
@@ -266,7 +268,16 @@ class Run:
             self.coding.record_baseline(self.plan.problems)
 
     def _baseline_first(self) -> None:
-        self._matched_first()
+        if self.settings.baseline_gpus is not None:
+            # The baseline that judges is to stay up: what wants its best flags comes first.
+            self._measure_baseline()
+            self._matched_first()
+            self.get(BASELINE)
+        else:
+            self._matched_first()
+            self._measure_baseline()
+
+    def _measure_baseline(self) -> None:
         if self._baseline_measured:
             return
         self._baseline_measured = True

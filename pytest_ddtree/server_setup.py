@@ -32,6 +32,7 @@ def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path, group:
         baseline_url=next(iter(settings.baseline_url[group:]), None),
         node_prefixes=settings.node_prefix,
         gpus=next(iter(settings.gpu_groups[group:]), None),
+        baseline_gpus=settings.baseline_gpus,
         ssh=settings.ssh,
         unit=settings.unit,
         sudo=settings.sudo,

@@ -281,6 +281,8 @@ class LocalBackend:
                     "NVML is not to be had (nvidia-ml-py or the driver is missing): that the GPU is free after a stop cannot be confirmed"
                 )
             self.gpus = gpu.visible(settings.gpus, self._gpus)
+            if settings.baseline_gpus is not None:
+                self.gpus += gpu.visible(settings.baseline_gpus, self._gpus)
             names += [f"gpu-{identity}" for identity in self.gpus]
         return HostLocks(names, timeout_s=settings.lock_timeout_s, progress=self._progress)
 

@@ -222,10 +222,17 @@ class ServerPool:
         return "restart-after-death"
 
     def _make_room(self, server: Server) -> None:
-        """Stop what there is no room for: speculative servers first, the least recently used first."""
-        while len(self._order) >= self.settings.servers_at_once:
-            candidates = [other for other in self._order if other.config.speculative] or self._order
-            self._stop(candidates[0])
+        """Stop what there is no room for: speculative servers first, the least recently used first.
+
+        Where the baseline has GPUs of its own, only what runs on the same ones has to go.
+        """
+        if self.settings.baseline_apart:
+            going = [other for other in self._order if other.config.speculative == server.config.speculative]
+        else:
+            ranked = sorted(self._order, key=lambda other: not other.config.speculative)
+            going = ranked[: max(0, len(ranked) + 1 - self.settings.servers_at_once)]
+        for other in going:
+            self._stop(other)
 
     def _start(self, server: Server, reason: str | None) -> None:
         if server in self._faults and len(self._faults[server]) >= FAULTS_ALLOWED:

@@ -61,6 +61,8 @@ class ServerSettings:
     api_key: str | None = None
     gpus: tuple[str, ...] | None = None
     """GPU indices or UUIDs of this pool (None: what CUDA_VISIBLE_DEVICES says, else all)."""
+    baseline_gpus: tuple[str, ...] | None = None
+    """GPUs of the baseline alone, which is then up beside a speculative server (None: it takes turns on `gpus`)."""
     max_concurrency: int | None = None
     """Largest concurrency that the session will send; becomes --max-running-requests on every server."""
     context_length: int | None = None
@@ -79,9 +81,12 @@ class ServerSettings:
 
         A matched baseline has the conditions that the user gave to the speculative servers alone.
         """
-        if not config.speculative and variant == "matched":
+        if not config.speculative:
+            own = replace(self, gpus=self.baseline_gpus) if self.baseline_gpus is not None else self
+            if variant == "best":
+                return own
             taken_over = carried(self.spec_args, self.server_args, self.baseline_args)
-            return replace(self, baseline_args=(*taken_over, *self.baseline_args))
+            return replace(own, baseline_args=(*taken_over, *self.baseline_args))
         if config.axis is None or not config.axis.arguments:
             return self
         return replace(self, spec_args=(*self.spec_args, *config.axis.arguments))
@@ -93,4 +98,9 @@ class ServerSettings:
             return max(1, self.slots)
         if self.kind == "url":
             return 1 + len(self.more_urls) + 1
-        return 2 if self.kind == "reference" else 1
+        return 2 if self.kind == "reference" or self.baseline_gpus is not None else 1
+
+    @property
+    def baseline_apart(self) -> bool:
+        """Whether the baseline and the speculative servers never need each other's place."""
+        return self.baseline_gpus is not None and self.slots is None

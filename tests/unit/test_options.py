@@ -44,6 +44,8 @@ def test_places_of_several_servers() -> None:
     assert made.url == ("http://a:1", "http://b:2")
     assert made.baseline_url == ("http://c:3",)
     assert settings(gpu_groups="0,1/2").gpu_groups == (("0", "1"), ("2",))
+    apart = settings(server="sglang", model="m", draft_model="d", gpu_groups="0,1", baseline_gpus="2,3")
+    assert apart.baseline_gpus == ("2", "3")
     nodes = settings(
         server="sglang",
         model="m",
@@ -67,6 +69,15 @@ def test_places_of_several_servers() -> None:
         ({"gpu_groups": "0/0"}, "names GPU 0 twice"),
         ({"gpu_groups": "0", "unit": "sglang"}, "not for --ddtree-server systemd"),
         ({"gpu_groups": "0/1", "resume": "last"}, "--ddtree-resume"),
+        ({"baseline_gpus": "1"}, "goes with --ddtree-server sglang"),
+        ({"server": "sglang", "baseline_gpus": "1"}, "needs --ddtree-gpu-groups with one group"),
+        ({"server": "sglang", "gpu_groups": "0/1", "baseline_gpus": "2"}, "with one group"),
+        ({"server": "sglang", "gpu_groups": "0,1", "baseline_gpus": "1,2"}, "both name GPU 1"),
+        ({"server": "sglang", "gpu_groups": "0", "baseline_gpus": "1/2"}, "takes one group"),
+        (
+            {"server": "sglang", "gpu_groups": "0", "baseline_gpus": "1", "build": "a=/x\nb=/y"},
+            "contradicts --ddtree-build",
+        ),
         ({"url": "http://a\nhttp://a"}, "twice"),
     ],
 )
