@@ -7,8 +7,9 @@ config on every worker.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 _CONFIG: Final = re.compile(
@@ -25,7 +26,15 @@ def config_of(nodeid: str) -> str | None:
 
 
 class ConfigScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Deals out all tests of one config together, and the next config when a worker runs out of work."""
+    """Deals out all tests of one config together, and the next config when a worker runs out of work.
+
+    In the order of the items: xdist would begin with the config that has most tests, and the baseline, which has fewest, would be
+    started once more for its own.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
         return config_of(nodeid) or ELSEWHERE

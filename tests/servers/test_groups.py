@@ -63,6 +63,10 @@ def test_configs_stay_together(pytester: pytest.Pytester) -> None:
             with open("ran", "a") as file:
                 file.write(f"{os.environ['PYTEST_XDIST_WORKER']} {config}\\n")
 
+        @pytest.mark.parametrize("config", CONFIGS[1:])
+        def test_speculative(config):
+            test_it(config, None, None)
+
         def test_without_server():
             pass
         """
@@ -70,7 +74,7 @@ def test_configs_stay_together(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess(
         "-n", "2", "-p", "no:ddtree", "-p", "no:cacheprovider", "-p", "no:asyncio"
     )
-    result.assert_outcomes(passed=21)
+    result.assert_outcomes(passed=25)
     ran = [line.split() for line in (pytester.path / "ran").read_text().splitlines()]
     workers = {config: {worker for worker, ran_config in ran if ran_config == config} for _, config in ran}
     assert all(len(found) == 1 for found in workers.values()), workers
@@ -78,3 +82,4 @@ def test_configs_stay_together(pytester: pytest.Pytester) -> None:
     for worker in ("gw0", "gw1"):
         order = [config for who, config in ran if who == worker]
         assert order == sorted(order, key=order.index), "one config after the other"
+    assert ran[0][1] == "baseline", "though it has fewest tests: those of the configs need its answers"
