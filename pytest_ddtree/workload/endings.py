@@ -19,8 +19,9 @@ class EndingLimits:
     """The largest share of output tokens that may come after an end-of-sequence token."""
     tail_ratio: float = _TAIL_RATIO
     """An answer loops when the last 64 tokens have a smaller share of distinct 4-grams."""
-    looping: float = 0.0
-    """The largest share of answers that may loop."""
+    looping: float = 0.02
+    """The largest share of answers that may loop: prompts are chosen on the baseline, and an answer that leaves its path at a
+    near-tie may end in a loop there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Endings:
         if self.answers and self.looping / self.answers > limits.looping:
             return (
                 f"{self.looping} of {self.answers} answers end in a loop (fewer than {limits.tail_ratio:.0%} distinct "
-                "4-grams in their last 64 tokens), which flatters every drafter"
+                f"4-grams in their last 64 tokens; at most {limits.looping:.0%}), which flatters every drafter"
             )
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -260,6 +261,17 @@ def test_small_things() -> None:
     rejected = Record(request=HONEST.request, outcome="rejected", sent_ns=0, end_ns=0, http_status=400)
     assert refused(rejected)
     assert not refused(HONEST)
+
+
+def test_an_abort_with_a_client_status_is_a_refusal() -> None:
+    """So a real server's scheduler refuses a schema, after the stream has begun with status 200; a broken one says 500, or nothing."""
+    reason = {"type": "abort", "message": "grammar is not supported", "status_code": 400}
+    aborted = Record(
+        request=HONEST.request, outcome="aborted", sent_ns=0, end_ns=0, http_status=200, finish_reason=reason
+    )
+    assert refused(aborted)
+    assert not refused(replace(aborted, finish_reason={**reason, "status_code": 500}))
+    assert not refused(replace(aborted, finish_reason={"type": "abort"}))
 
 
 def test_every_clause_says_what_it_guards() -> None:

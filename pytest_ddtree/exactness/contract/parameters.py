@@ -20,8 +20,16 @@ from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
 
 
 def refused(record: Record) -> bool:
-    """Whether the server refused a request by a status of 400 to 499: an honest answer, and no fault."""
-    return record.outcome == "rejected" and record.http_status is not None and 400 <= record.http_status < 500
+    """Whether the server refused a request by a status of 400 to 499: an honest answer, and no fault.
+
+    SGLang sends that status as the reason of an abort where the scheduler is the one that refuses: the stream had begun by then.
+    """
+    status: object = None
+    if record.outcome == "rejected":
+        status = record.http_status
+    elif record.outcome == "aborted":
+        status = (record.finish_reason or {}).get("status_code")
+    return isinstance(status, int) and 400 <= status < 500
 
 
 def _take(found: Gathering, record: Record, what: str) -> bool:
