@@ -3,8 +3,10 @@
     python benchmarks/gpu/client_compare.py --url http://127.0.0.1:30000 --model TARGET --out compare.json \\
         [--cell 1024:8:256 ...] [--turns 2] [--requests 8]
 
-Both send prompts of the same length, ask for exactly as many tokens, keep the same number of requests in flight and empty the
-prefix cache first. `--requests` is how many each stream answers. The tables of both go to the JSON as they are.
+Both send prompts of the same length, ask for exactly as many tokens, keep the same number of requests in flight, start all
+streams at once and empty the prefix cache first. `--requests` is how many each stream answers in one load; turns go A B, B A,
+A B, ... so that an even drift of the server cancels. The tables of both go to the JSON as they are, and under `ratio` the second
+of our two loads over theirs, turn by turn.
 """
 
 from __future__ import annotations
@@ -88,11 +90,28 @@ def ours(options: argparse.Namespace, cell: tuple[int, int, int], folder: Path, 
         "--equal-lengths",
     ]
     argv += ["--turnovers", str(options.requests), "--max-rounds", "2", "--tokenizer", str(options.model)]
-    argv += ["--seed", str(seed), "--json", str(result)]
+    argv += ["--together", "--seed", str(seed), "--json", str(result)]
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=180, check=False)
     if not result.exists():
         return {"failed": (done.stdout + done.stderr)[-1500:]}
     return {"printed": done.stdout[-3000:], **json.loads(result.read_text())}
+
+
+def ratios(cell: dict[str, Any]) -> list[dict[str, float]]:
+    """Ours over theirs, for each turn that both have ended: tok/s, median TTFT and median time per token."""
+    found = []
+    for one, other in zip(cell.get("ours", []), cell.get("sglang", []), strict=False):
+        if "failed" in one or "failed" in other:
+            continue
+        figures = one["rounds"][-1]
+        found.append(
+            {
+                "tok_s": figures["output_tok_s"] / other["output_throughput"],
+                "ttft": 1000 * figures["ttft"]["p50"] / other["median_ttft_ms"],
+                "time_per_token": 1000 * figures["time_per_token"]["p50"] / other["median_tpot_ms"],
+            }
+        )
+    return found
 
 
 def main() -> None:
@@ -112,11 +131,14 @@ def main() -> None:
         for text in options.cell or ["1024:8:256"]:
             context, concurrency, output = (int(part) for part in text.split(":"))
             for turn in range(options.turns):
-                for name, run in (("ours", ours), ("sglang", theirs)):
+                pair = (("ours", ours), ("sglang", theirs))
+                for name, run in pair if turn % 2 == 0 else pair[::-1]:
                     found = run(
                         options, (context, concurrency, output), Path(folder), 10 * turn + concurrency
                     )
-                    result.setdefault(text, {}).setdefault(name, []).append(found)
+                    cell = result.setdefault(text, {})
+                    cell.setdefault(name, []).append(found)
+                    cell["ratio"] = ratios(cell)
                     options.out.write_text(json.dumps(result, indent=1))
                     print(
                         f"[{time.monotonic() - began:6.1f} s] {text} {name}: {json.dumps(found)[:700]}",
