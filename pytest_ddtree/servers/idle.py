@@ -20,6 +20,9 @@ _METRIC = re.compile(
     r"^sglang:(?P<name>num_running_reqs|num_queue_reqs)(?:\{[^}]*\})? (?P<value>[0-9.eE+-]+)$", re.M
 )
 _LEAK = re.compile(r"[^\n]*(?:memory leak detected|pool leak)[^\n]*", re.IGNORECASE)
+_CANARY = re.compile(
+    r"kv_canary violation: [^\n]*?fail_reason=(?P<why>\S+) slot_idx=(?P<slot>\d+) position=(?P<position>\d+)"
+)
 WAIT_S = 30.0
 """How long requests that a test cancelled may take to be gone: a chunk of a long prompt is computed to its end."""
 SETTLE_S = 2.0
@@ -55,6 +58,21 @@ def live(info: Mapping[str, Any]) -> Load:
         _count(state.get("num_queue_reqs")),
         _count(state.get("kv_available_tokens")),
     )
+
+
+def canary(log: str) -> list[str]:
+    """What SGLang's KV canary (`--kv-canary log`) found in this piece of a log, as one finding; empty where it found nothing.
+
+    Each verify step repeats what earlier ones saw, so slots are counted, not lines.
+    """
+    found = list(_CANARY.finditer(log))
+    if not found:
+        return []
+    places = len({(one["slot"], one["position"]) for one in found})
+    reasons = ", ".join(sorted({one["why"] for one in found}))
+    first = found[0]
+    said = f"its KV canary found {places} slots that do not hold what was written ({reasons}); first slot "
+    return [f"{said}{first['slot']}, position {first['position']}"]
 
 
 class IdleWatch:
@@ -141,7 +159,8 @@ class IdleWatch:
 
     def _log(self, running: Running) -> list[str]:
         text, self._read[running.launch] = _since(running.log_path, self._read.get(running.launch, 0))
-        return list(dict.fromkeys(match.group().strip() for match in _LEAK.finditer(text)))
+        leaks = list(dict.fromkeys(match.group().strip() for match in _LEAK.finditer(text)))
+        return leaks + canary(text)
 
 
 def at_start(http: Http, info: Mapping[str, Any]) -> Load:
