@@ -179,8 +179,11 @@ class Server:
         self._fault = why
 
 
-def describe_exit(code: int) -> str:
-    """`exit code 3`, or `killed by SIGKILL (mostly the kernel: out of memory)`."""
+def describe_exit(code: int, *, explained: bool = False) -> str:
+    """`exit code 3`, or `killed by SIGKILL: often the kernel, for lack of memory`.
+
+    Not where the log has `explained` it: SGLang kills its own processes that way when one of them fails.
+    """
     import signal
 
     if code >= 0:
@@ -189,5 +192,5 @@ def describe_exit(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    remark = ": often the kernel, for lack of memory" if name == "SIGKILL" else ""
+    remark = ": often the kernel, for lack of memory" if name == "SIGKILL" and not explained else ""
     return f"killed by {name}{remark}"

@@ -255,7 +255,7 @@ def _died(what: Expectation, code: int) -> StartFailed:
     kind = PortInUse if cause is not None and cause.name == "port in use" else DiedDuringStart
     label = f" ({cause.name})" if cause else ""
     return kind(
-        f"{what.title} ended before it was ready: {describe_exit(code)}{label}",
+        f"{what.title} ended before it was ready: {describe_exit(code, explained=cause is not None)}{label}",
         why=_cause(what, text),
         hint=cause.hint if cause else None,
         log_path=what.log_path,

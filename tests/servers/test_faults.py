@@ -172,6 +172,13 @@ def test_killed_by_the_kernel(tmp_path: Path) -> None:
     assert "killed by SIGKILL: often the kernel, for lack of memory" in error.what
 
 
+def test_a_death_that_the_log_explains_is_not_laid_to_the_kernel(tmp_path: Path) -> None:
+    """As a real server died on a full card: its scheduler failed, and it killed its own processes."""
+    text = "torch.AcceleratorError: CUDA error: out of memory\nkill_process_tree called: parent_pid=1"
+    error = fails(tmp_path, {"crash": {"at": "load", "signal": int(signal.SIGKILL), "text": text}})
+    assert error.what.endswith("killed by SIGKILL (out of memory)")
+
+
 def test_exit_code_zero_is_a_death_too(tmp_path: Path) -> None:
     error = fails(tmp_path, {"crash": {"at": "load", "code": 0, "text": "bye"}})
     assert isinstance(error, DiedDuringStart)
