@@ -75,7 +75,8 @@ class Engine:
         self._on_pass = on_pass
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._scheduler = Scheduler(runtime)
-        self._requests: dict[str, Request] = {}
+        # By number: nothing keeps clients from using one id twice.
+        self._requests: dict[int, Request] = {}
         self._numbers = 0
         self._stopping = False
         self._interval = _Interval()
@@ -103,6 +104,12 @@ class Engine:
         return len(self._scheduler.waiting)
 
     @property
+    def occupancy(self) -> tuple[int, int]:
+        """(running, waiting) such that a request on its way from the one to the other is in one of them at least."""
+        waiting = self.waiting
+        return self.running, waiting
+
+    @property
     def retracted(self) -> int:
         return self._scheduler.retracted
 
@@ -112,7 +119,11 @@ class Engine:
 
     def abort(self, rid: str, message: str = "Aborted") -> None:
         """End every request whose id starts with ``rid``; an empty id means all."""
-        self._commands.put(lambda: self._abort(rid, message))
+        self._commands.put(lambda: self._abort(lambda one: one.submission.rid.startswith(rid), message))
+
+    def depart(self, deliver: Callable[[Update], None]) -> None:
+        """End the one request that was submitted with this ``deliver``: nobody waits for it any more."""
+        self._commands.put(lambda: self._abort(lambda one: one.deliver is deliver, "The client is gone."))
 
     def flush_cache(self, done: Callable[[bool], None]) -> None:
         """Forget cached prefixes; ``done(False)`` when something runs or waits."""
@@ -134,14 +145,14 @@ class Engine:
         self.counters.requests += 1
         self._scheduler.submit(request)
         if request.finish is None:
-            self._requests[submission.rid] = request
+            self._requests[request.number] = request
         else:
             self.counters.aborted += 1
 
-    def _abort(self, rid: str, message: str) -> None:
-        for request in [found for name, found in self._requests.items() if name.startswith(rid)]:
+    def _abort(self, meant: Callable[[Request], bool], message: str) -> None:
+        for request in [found for found in self._requests.values() if meant(found)]:
             self._scheduler.abort(request, message)
-            self._requests.pop(request.submission.rid, None)
+            self._requests.pop(request.number, None)
             self.counters.aborted += 1
 
     def _flush(self) -> bool:
@@ -217,17 +228,18 @@ class Engine:
 
     def _forget(self, finished: list[Request]) -> None:
         for request in finished:
-            self._requests.pop(request.submission.rid, None)
+            self._requests.pop(request.number, None)
 
     def _drop_finished(self) -> None:
         """Requests that ended while memory was being found (they did not fit alone)."""
-        for rid in [rid for rid, request in self._requests.items() if request.finish is not None]:
-            del self._requests[rid]
+        for number in [number for number, request in self._requests.items() if request.finish is not None]:
+            del self._requests[number]
             self.counters.aborted += 1
 
     def _decode(self) -> None:
         scheduler = self._scheduler
-        scheduler.running.sort(key=lambda request: request.kv_length)
+        # Not in place: a list is empty for other threads while it is being sorted.
+        scheduler.running = sorted(scheduler.running, key=lambda request: request.kv_length)
         draft, hooks = self.runtime.draft, self.runtime.hooks
         count = len(scheduler.running)
         started = time.perf_counter()
@@ -267,7 +279,7 @@ class Engine:
 
     def _abort_one(self, request: Request, message: str) -> None:
         self._scheduler.abort(request, message, 503)
-        self._requests.pop(request.submission.rid, None)
+        self._requests.pop(request.number, None)
         self.counters.aborted += 1
 
     def _usage(self) -> tuple[int, float]:

@@ -16,7 +16,11 @@ ADMISSION_RESERVE = 64
 
 
 class Scheduler:
-    """The waiting queue, the requests whose prompt is in progress, and the running ones."""
+    """The waiting queue, the requests whose prompt is in progress, and the running ones.
+
+    Other threads count these lists. So a request enters its next list before it leaves the last one, and leaves all only
+    when its memory is free: whoever sees an idle server sees its memory whole.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -51,8 +55,8 @@ class Scheduler:
             request = self.waiting[0]
             if not self._admit(request):
                 break
-            self.waiting.popleft()
             self.filling.append(request)
+            self.waiting.popleft()
             room -= self._add_piece(pieces, request, room)
         return pieces
 
@@ -112,8 +116,8 @@ class Scheduler:
             if request.kv_length >= request.fill_length() or request.finish
         ]
         if ready:
-            self.filling = [request for request in self.filling if request not in ready]
             self.running.extend(ready)
+            self.filling = [request for request in self.filling if request not in ready]
         return ready
 
     def secure_step(self) -> list[Request]:
@@ -145,24 +149,25 @@ class Scheduler:
             request.finish = Finish(
                 "abort", message="Out of memory: the request does not fit even alone.", status_code=500
             )
-            self.running.remove(request)
             self._free(request, keep=False)
+            self.running.remove(request)
             request.report(self._runtime.hooks)
             return
-        self.running.remove(request)
         self._free(request, keep=True)
         request.retractions += 1
         self.retracted += 1
         self.waiting.appendleft(request)
+        self.running.remove(request)
 
     def release_finished(self) -> list[Request]:
         """Free the memory of finished requests, then tell their owners; returns them."""
         finished = [request for request in self.running if request.finish is not None]
         if finished:
-            self.running = [request for request in self.running if request.finish is None]
             for request in finished:
                 self._runtime.hooks.finished(self._runtime, request)
                 self._free(request, keep=True)
+            self.running = [request for request in self.running if request.finish is None]
+            for request in finished:
                 request.report(self._runtime.hooks)
         return finished
 
@@ -183,12 +188,13 @@ class Scheduler:
         if request in self.waiting:
             self.waiting.remove(request)
         elif request in self.filling:
+            self._free(request, keep=True)
             self.filling.remove(request)
-            self._free(request, keep=True)
         elif request in self.running:
-            self.running.remove(request)
-            self._runtime.hooks.aborted(self._runtime, request, self.running)
+            others = [other for other in self.running if other is not request]
+            self._runtime.hooks.aborted(self._runtime, request, others)
             self._free(request, keep=True)
+            self.running.remove(request)
         request.report(self._runtime.hooks)
 
     def everyone(self) -> list[Request]:

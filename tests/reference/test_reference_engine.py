@@ -11,6 +11,7 @@ import pytest
 from reference_harness import CHAIN, GREEDY, harness, random_prompts, tree
 from scipy import stats
 
+from pytest_ddtree.reference.hooks import Hooks
 from pytest_ddtree.reference.request import LogprobOptions, Submission
 from pytest_ddtree.reference.sampling import SamplingParams, log_softmax
 from pytest_ddtree.reference.settings import SpeculativeSettings
@@ -233,6 +234,42 @@ def test_abort_ends_running_and_waiting_requests(tiny):
             assert done.acquire(timeout=60)
         assert set(finishes.values()) == {"abort"}
         engine.check_idle()
+
+
+class CountingHooks(Hooks):
+    """Notes how many requests the engine counts while one of them still holds its memory."""
+
+    def __init__(self):
+        self.counted = []
+        self.engine = None
+
+    def finished(self, runtime, request):
+        self.counted.append(self.engine.occupancy[0] if request.holding is not None else 0)
+
+    def aborted(self, runtime, request, others):
+        assert request not in others
+        self.finished(runtime, request)
+
+
+def test_who_sees_an_idle_server_sees_its_memory_whole(tiny):
+    """A request counts as running until its memory is free, ended by itself or aborted."""
+    hooks = CountingHooks()
+    with harness(tiny, tree(8), hooks=hooks) as engine:
+        hooks.engine = engine.engine
+        engine.run([list(range(10, 40))])
+        done = threading.Event()
+
+        def deliver(update):
+            if update.finish is not None:
+                done.set()
+            elif update.completion_tokens < 10:
+                engine.engine.abort("x")
+
+        params = replace(GREEDY, max_new_tokens=800)
+        engine.engine.submit(Submission("x", np.arange(10, 40), params, 0), deliver)
+        assert done.wait(60)
+        engine.check_idle()
+    assert hooks.counted == [1, 1]
 
 
 def test_request_that_never_fits_is_refused(tiny):

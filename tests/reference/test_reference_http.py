@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -324,6 +325,43 @@ def test_departed_client_frees_everything(speculative):
         ):
             hasty.post("/generate", json=LONG)
         assert wait_idle(client)["kv_available_tokens"] == state["kv_available_tokens"] == 65536
+
+
+@contextmanager
+def several(client, *rids, tokens=1900):
+    """Streams of running requests with these ids, their first line read."""
+    params = {**GREEDY, "max_new_tokens": tokens}
+    with ExitStack() as stack:
+        streams = []
+        for rid in rids:
+            body = {"input_ids": PROMPT, "sampling_params": params, "stream": True, "rid": rid}
+            response = stack.enter_context(client.stream("POST", "/generate", json=body))
+            lines = response.iter_lines()
+            next(lines)
+            streams.append((response, lines))
+        yield streams
+
+
+def finish_of(lines):
+    found = [line for line in lines if line.startswith("data: {")]
+    return json.loads(found[-1][len("data: ") :])["meta_info"]["finish_reason"]
+
+
+def test_departed_client_takes_no_other_with_it(speculative):
+    """Its id may begin another's, or be the same."""
+    with speculative.client() as client, several(client, "same", "same", "same-1", tokens=300) as streams:
+        streams[0][0].close()
+        for _, lines in streams[1:]:
+            assert finish_of(lines) == {"type": "length", "length": 300}
+        wait_idle(client)
+
+
+def test_requests_with_one_id_are_aborted_together(speculative):
+    with speculative.client() as client, several(client, "twin", "twin", "other", tokens=1500) as streams:
+        client.post("/abort_request", json={"rid": "twin"})
+        for _, lines in streams[:2]:
+            assert finish_of(lines)["type"] == "abort"
+        assert finish_of(streams[2][1]) == {"type": "length", "length": 1500}
 
 
 def test_health_of_a_busy_server_needs_no_place_in_the_batch(tiny):

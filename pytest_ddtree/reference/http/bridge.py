@@ -39,10 +39,15 @@ class Outbox:
 
 
 class Channel:
-    """Updates of one request, waiting to be read by its handler."""
+    """Updates of one request, waiting to be read by its handler.
 
-    def __init__(self, observed: Observations) -> None:
+    ``leave`` ends this request and no other, whatever their ids.
+    """
+
+    def __init__(self, observed: Observations, engine: Engine, outbox: Outbox) -> None:
         self._observed = observed
+        self.deliver = partial(outbox.put, self)
+        self.leave = partial(engine.depart, self.deliver)
         self._submitted = self._last = time.perf_counter()
         self._tokens = 0
         self._updates: deque[Update] = deque()
@@ -86,8 +91,8 @@ class Frontend:
         return self._outbox.last_update
 
     def submit(self, submission: Submission) -> Channel:
-        channel = Channel(self._observed)
-        self.engine.submit(submission, lambda update: self._outbox.put(channel, update))
+        channel = Channel(self._observed, self.engine, self._outbox)
+        self.engine.submit(submission, channel.deliver)
         return channel
 
     async def flush_cache(self) -> bool:

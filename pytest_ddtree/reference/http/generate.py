@@ -67,7 +67,7 @@ async def generate(request: Request) -> Response:
 
     def gone() -> None:
         for one in running:
-            service.engine.abort(one.rid, "The client is gone.")
+            one.channel.leave()
 
     if parsed.stream:
         events = _stream_one(running[0]) if parsed.single else _stream_many(running)

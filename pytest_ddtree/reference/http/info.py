@@ -101,6 +101,7 @@ async def server_info(request: Request) -> Response:
     engine, counters = service.engine, service.engine.counters
     info = resolved_args(service)
     memory = engine.runtime.memory
+    running, waiting = engine.occupancy
     state: dict[str, Any] = info | {
         "last_gen_throughput": counters.gen_throughput,
         "memory_usage": {
@@ -109,8 +110,8 @@ async def server_info(request: Request) -> Response:
             "token_capacity": memory.total,
         },
         "effective_max_running_requests_per_dp": service.settings.max_running_requests,
-        "num_running_reqs": engine.running,
-        "num_queue_reqs": engine.waiting,
+        "num_running_reqs": running,
+        "num_queue_reqs": waiting,
         "kv_available_tokens": memory.available,
     }
     if counters.total_accept_length is not None:

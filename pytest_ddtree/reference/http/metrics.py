@@ -27,8 +27,9 @@ def render(engine: Engine, observed: Observations, model: str) -> str:
         _head(lines, name, text, "counter")
         lines.append(_sample(name, labels | dict(extra or {}), value))
 
-    gauge("num_running_reqs", "The number of running requests.", engine.running)
-    gauge("num_queue_reqs", "The number of requests in the waiting queue.", engine.waiting)
+    running, waiting = engine.occupancy
+    gauge("num_running_reqs", "The number of running requests.", running)
+    gauge("num_queue_reqs", "The number of requests in the waiting queue.", waiting)
     gauge("num_used_tokens", "The number of used tokens.", memory.used)
     gauge("token_usage", "The token usage.", memory.used / max(memory.total, 1))
     gauge("max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.", memory.total)

@@ -60,7 +60,6 @@ class Work:
         )
         self._choices: list[Choice] = []
         self._channels: list[Channel] = []
-        self._rids: list[str] = []
         for ids in parsed.prompts:
             for sample in range(parsed.params.n):
                 number = len(self._choices)
@@ -68,7 +67,7 @@ class Work:
                 if parsed.top_logprobs is not None:
                     start = len(ids) - 1 if parsed.echo is None else 0
                     options = LogprobOptions(start, parsed.top_logprobs)
-                rid, channel = service.submit(
+                _, channel = service.submit(
                     ids,
                     parsed.params,
                     rid=None
@@ -80,11 +79,10 @@ class Work:
                 )
                 self._choices.append(Choice(number, len(ids), parsed, service.tokenizer))
                 self._channels.append(channel)
-                self._rids.append(rid)
 
     def abort(self) -> None:
-        for rid in self._rids:
-            self._service.engine.abort(rid, "The client is gone.")
+        for channel in self._channels:
+            channel.leave()
 
     def _echo(self, choice: Choice) -> str:
         """What the choice's text begins with besides the answer."""
