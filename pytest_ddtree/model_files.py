@@ -11,6 +11,8 @@ from typing import Any
 from pytest_ddtree.grid import Config
 from pytest_ddtree.options import BY_FIELD, OptionError, Settings
 
+LEAST_PROMPT = 64
+"""Tokens that the shortest prompts have about: a chat template and a question."""
 REFERENCE_WEIGHTS = Path(__file__).parent / "reference" / "weights"
 """Where the embedded server's checkpoints are; data files, no import of the server."""
 
@@ -119,8 +121,10 @@ def has_chat_template(target: Path) -> bool:
     )
 
 
-def check_grid(settings: Settings, configs: tuple[Config, ...], facts: ModelFacts) -> None:
-    """Refuse what the model cannot do, before a server starts.
+def check_grid(
+    settings: Settings, configs: tuple[Config, ...], facts: ModelFacts, *, coding: bool = False
+) -> None:
+    """Refuse what the model cannot do, before a server starts; `coding`: coding problems are to be solved too.
 
     Raises:
         OptionError: naming the option, the value, and what the model allows.
@@ -143,6 +147,13 @@ def check_grid(settings: Settings, configs: tuple[Config, ...], facts: ModelFact
                 f"{BY_FIELD['context'].flag} {longest}: with {settings.output} output tokens this is more than the "
                 f"{facts.max_positions} positions of the model at {facts.target}"
             )
+        for name in ("exactness_output", *(("coding_output",) if coding else ())):
+            answer = getattr(settings, name)
+            if answer + LEAST_PROMPT >= facts.max_positions:
+                raise OptionError(
+                    f"{BY_FIELD[name].flag} {answer}: no prompt has room beside it in the {facts.max_positions} positions of the model "
+                    f"at {facts.target}"
+                )
 
 
 def _directory(named: str | None, default: Path | None) -> Path | None:

@@ -40,14 +40,16 @@ def server_settings(settings: Settings, facts: ModelFacts, run_dir: Path, group:
         stop_timeout_s=settings.stop_timeout,
         api_key=settings.api_key,
         max_concurrency=concurrency,
-        context_length=64
-        + max(
-            max(settings.context) + max(settings.output, settings.exactness_output),
-            settings.coding_output + 1024,
-        ),
+        context_length=min(_longest(settings), facts.max_positions or _longest(settings)),
         seed=settings.seed,
         block_size=facts.block_size,
     )
+
+
+def _longest(settings: Settings) -> int:
+    """Tokens of the longest request, prompt and answer. A server refuses to start with more than its model has positions."""
+    measured = max(settings.context) + max(settings.output, settings.exactness_output)
+    return 64 + max(measured, settings.coding_output + 1024)
 
 
 def run_name(started: datetime) -> str:

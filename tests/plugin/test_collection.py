@@ -143,6 +143,10 @@ def test_the_command_line_wins_over_the_ini_file(project: pytest.Pytester) -> No
         (["--ddtree-topk", "4096", "--ddtree-budget", "8"], None),
         (["--ddtree-window", "4"], ["--ddtree-window 4", "block size is 8"]),
         (["--ddtree-context", "20000"], ["--ddtree-context 20000", "16384"]),
+        (
+            ["--ddtree-exactness-output", "16384"],
+            ["--ddtree-exactness-output 16384: no prompt has room", "16384"],
+        ),
         (["--ddtree-context", "3"], ["--ddtree-context 3", "at least"]),
         (["--ddtree-model=/no/such/model"], ["--ddtree-model /no/such/model", "no such directory"]),
     ],
@@ -150,6 +154,7 @@ def test_the_command_line_wins_over_the_ini_file(project: pytest.Pytester) -> No
         "topk as large as the vocabulary",
         "window below the block size",
         "context beyond the model",
+        "answers beyond the model",
         "context below the template",
         "no model",
     ],
