@@ -31,6 +31,7 @@ def outcomes(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-k", "b8", *args)
 
 
+@pytest.mark.slow
 def test_a_healthy_server_raises_no_alarm(pytester: pytest.Pytester) -> None:
     # Pages of 16 stay in the prefix cache after each answer, which is no leak.
     result = outcomes(pytester, "--ddtree-server-args=--page-size 16")
