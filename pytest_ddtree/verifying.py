@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.baselines import Baseline, BaselineOnce
@@ -13,6 +14,7 @@ from pytest_ddtree.errors import Infrastructure, NotVerified
 from pytest_ddtree.exactness.concluding import conclude
 from pytest_ddtree.exactness.contract.catalogue import Clause, judge_evidence
 from pytest_ddtree.exactness.contract.evidence import AnswerKey, Evidence, Subject
+from pytest_ddtree.exactness.contract.parameters import ignored
 from pytest_ddtree.exactness.floor import NoiseFloor, assumed_floor
 from pytest_ddtree.exactness.judged import JudgedAnswer
 from pytest_ddtree.exactness.levels import (
@@ -144,7 +146,8 @@ class Verifier:
             # What a server did that died or hung meanwhile is no verdict on its answers.
             check_serving(run, config)
         scorer = self.scorer()
-        self.keep(config, evidence.prompts, evidence.records)
+        if not clause.parameter:
+            self.keep(config, evidence.prompts, evidence.records)
         judging = judge_evidence(
             evidence,
             floor,
@@ -159,9 +162,13 @@ class Verifier:
             verdict = run.await_(judging)
         except SelfLevelUnavailable as error:
             run.progress(f"{config.id}, {clause.name}: judged at the end: {error}")
+            if clause.parameter:
+                self.keep(config, evidence.prompts, evidence.records)
             return evidence, None
         if verdict is not None and verdict.kind == "unknown":
             raise NotVerified(f"{config.id}, {clause.name}: {'; '.join(verdict.reasons)}")
+        if verdict is not None and not verdict.passed and clause.parameter:
+            return replace(evidence, problems=(*evidence.problems, ignored(verdict))), None
         if verdict is not None and not verdict.passed:
             run.results.verdicts.setdefault(config.id, []).append(verdict)
             run.store("verdict", verdict=verdict.as_json(), clause=clause.name)

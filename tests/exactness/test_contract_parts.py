@@ -11,20 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ddtree.client.client import AsyncClient
-from pytest_ddtree.client.records import Chunk, Outcome, Record, Request, Sampling
+from pytest_ddtree.client.records import Chunk, Outcome, Record, Request, Sampling, TokenScore
 from pytest_ddtree.exactness.contract.batches import accept_decay, border_lengths, drafts_worse
 from pytest_ddtree.exactness.contract.catalogue import CONTRACT
 from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, of_length, taken
 from pytest_ddtree.exactness.contract.parameters import (
     beginning_problem,
     begun_alike,
+    ignored,
     json_problem,
     refused,
     repeats,
 )
 from pytest_ddtree.exactness.contract.reporting import looping, same_text, usage_problems
 from pytest_ddtree.exactness.contract.stops import choose_stops, stop_id_problems, stop_string_problems
+from pytest_ddtree.exactness.judged import WorstToken
 from pytest_ddtree.exactness.prompts import Prompt
+from pytest_ddtree.exactness.verdict import Verdict
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,."
 PROMPT = Prompt("p", (1, 2, 3))
@@ -261,6 +264,36 @@ def test_small_things() -> None:
     rejected = Record(request=HONEST.request, outcome="rejected", sent_ns=0, end_ns=0, http_status=400)
     assert refused(rejected)
     assert not refused(HONEST)
+
+
+def test_an_ignored_parameter_is_named() -> None:
+    verdict = Verdict(
+        kind="corrupt",
+        level="full",
+        config="b8-k8-wnone",
+        prompts=9,
+        identical=0,
+        tokens=576,
+        off=51,
+        largest=12.7,
+        gap_limit=2.0,
+        floor_largest=0.5,
+        floor_share=0.01,
+        floor_tokens=14_000,
+        p_share=1.0,
+        reasons=("21 of 576 tokens beyond a gap of 2 nats (largest 12.7)",),
+        worst=tuple(
+            WorstToken(
+                tag=f"a, {name}",
+                position=3,
+                score=TokenScore(position=9, token_id=1, logprob=-gap, top=((0, 0.0),)),
+            )
+            for name, gap in (("min_p 1", 12.7), ("min_p 1", 5.0), ("top_k 1", 0.3))
+        ),
+    )
+    assert ignored(verdict) == (
+        "min_p 1 is not honoured, answers should be greedy: 21 of 576 tokens beyond a gap of 2 nats (largest 12.7)"
+    )
 
 
 def test_an_abort_with_a_client_status_is_a_refusal() -> None:

@@ -113,6 +113,21 @@ def test_an_ignored_top_k_is_seen(tmp_path: Path, plant: str | None, came: str) 
 
 
 @pytest.mark.slow
+def test_an_ignored_min_p_makes_no_greedy_answer_corrupt(tmp_path: Path) -> None:
+    """As DFLASH ignores it: the clause fails and says so, and the config stays what its own answers are."""
+    selection = ("-m", "exactness", "-k", "truncation or test_exact or test_full_level", *SMALL)
+    outcome = run(*selection, "--ddtree-spec-args", "--plant min_p_ignored", results=tmp_path)
+    clause = f"test_contract[{NAME}-truncation]"
+    assert outcome.tests == {
+        clause: "failure",
+        f"test_exact_against_baseline[{NAME}]": "passed",
+        f"test_full_level[{NAME}]": "passed",
+    }, outcome.output
+    assert "min_p 1 is not honoured" in outcome.messages[clause]
+    assert "CORRUPT" not in outcome.output
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grid", "plant", "came", "said"),
     [

@@ -31,9 +31,18 @@ class Clause:
     """Whether it belongs to the part that also runs before speed is measured."""
     speculative: bool = False
     """Whether it says nothing about a server without a drafter."""
+    parameter: bool = False
+    """Whether its answers show only that a parameter is honoured: one that is ignored fails the clause, and makes no other answer wrong."""
 
 
-def _clause(name: str, procedure: Procedure, *, short: bool = False, speculative: bool = False) -> Clause:
+def _clause(
+    name: str,
+    procedure: Procedure,
+    *,
+    short: bool = False,
+    speculative: bool = False,
+    parameter: bool = False,
+) -> Clause:
     function = procedure.func if isinstance(procedure, partial) else procedure
     guards = (function.__doc__ or "").strip().splitlines()[0]
 
@@ -43,7 +52,7 @@ def _clause(name: str, procedure: Procedure, *, short: bool = False, speculative
         except Gone as gone:
             return Evidence(problems=(str(gone),))
 
-    return Clause(name, guarded, guards, short, speculative)
+    return Clause(name, guarded, guards, short, speculative, parameter)
 
 
 CONTRACT: Mapping[str, Clause] = {
@@ -66,7 +75,7 @@ CONTRACT: Mapping[str, Clause] = {
         _clause("ignore-eos", stops.ignore_eos),
         _clause("logit-bias", parameters.logit_bias),
         _clause("penalties", parameters.penalties),
-        _clause("truncation", parameters.truncation),
+        _clause("truncation", parameters.truncation, parameter=True),
         _clause("seeds", parameters.seeds),
         _clause("usage-and-finish", reporting.usage_and_finish),
         _clause("streamed-text", reporting.streamed_text),

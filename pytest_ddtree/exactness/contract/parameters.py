@@ -17,6 +17,7 @@ from pytest_ddtree.exactness.contract.evidence import (
     plain,
 )
 from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
+from pytest_ddtree.exactness.verdict import Verdict
 
 
 def refused(record: Record) -> bool:
@@ -135,7 +136,7 @@ COLD: Mapping[str, Mapping[str, float | int]] = {
 async def truncation(subject: Subject, *, count: int = 3) -> Evidence:
     """At temperature 1, min_p 1, top_k 1 and a tiny top_p leave only the best token: the answer is greedy.
 
-    Judged by teacher forcing like any greedy answer, so a parameter that is ignored is corrupt.
+    Judged by teacher forcing like any greedy answer: where a parameter is ignored, tokens are far from the best. See `ignored`.
     """
     found = Gathering()
     prompts = subject.prompts[:count]
@@ -153,6 +154,15 @@ async def truncation(subject: Subject, *, count: int = 3) -> Evidence:
             if _take(found, record, name):
                 found.add(prompt, record, name)
     return found.evidence()
+
+
+def ignored(verdict: Verdict) -> str:
+    """What a corrupt verdict on answers of `truncation` says: which parameters, as far as the worst tokens show, and how much."""
+    names = sorted(
+        {token.tag.rpartition(", ")[2] for token in verdict.worst if token.score.gap > verdict.gap_limit}
+    )
+    what = " and ".join(names) or "min_p, top_k or top_p"
+    return f"{what} {'are' if len(names) > 1 else 'is'} not honoured, answers should be greedy: {'; '.join(verdict.reasons)}"
 
 
 async def seeds(subject: Subject, *, count: int = 3, rounds: int = 8, enough: int = 3) -> Evidence:
