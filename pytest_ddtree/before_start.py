@@ -12,7 +12,7 @@ from pytest_ddtree.budget import Budget
 from pytest_ddtree.gating import gate_options
 from pytest_ddtree.impossible import check_setup, set_aside
 from pytest_ddtree.items import plan_of
-from pytest_ddtree.model_files import check_grid, check_paths, model_facts
+from pytest_ddtree.model_files import check_grid, check_paths, model_facts, no_tokenizer
 from pytest_ddtree.outputs import check_outputs
 from pytest_ddtree.results.builds import BuildError, check_revisions, parse_builds
 from pytest_ddtree.results.expected import ExpectedBroken, read_expected
@@ -61,6 +61,8 @@ def check_session(config: pytest.Config, ours: Sequence[pytest.Item]) -> None:
         check_outputs(settings)
         check_search(settings)
         facts = model_facts(settings)
+        if plan.judges and facts.target is None:
+            raise options.OptionError(no_tokenizer(settings))
         check_grid(settings, configs, facts, coding=bool(plan.problems))
         if facts.target is not None:
             config.stash[MAKERS] = _makers(settings, facts.target)

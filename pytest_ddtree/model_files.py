@@ -94,6 +94,15 @@ def check_paths(settings: Settings, *, prompts: bool = True) -> None:
             raise OptionError(f"{BY_FIELD[name].flag} {path}: there is nothing")
 
 
+def no_tokenizer(settings: Settings) -> str:
+    """What is said where the model's directory is not on this host."""
+    flag = BY_FIELD["model"].flag
+    return (
+        f"prompts of an exact length need the model's tokenizer.json and config.json on this host "
+        f"({flag}: {settings.model or 'not given'}). Give the directory that holds them: {flag}=DIR"
+    )
+
+
 def _check_model(name: str, value: str, folder: Path, *, ours: bool) -> None:
     flag = BY_FIELD[name].flag
     if not folder.is_dir():

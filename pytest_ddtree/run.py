@@ -26,8 +26,8 @@ from pytest_ddtree.explaining import Explainer
 from pytest_ddtree.gating import Gating
 from pytest_ddtree.grid import BASELINE, CellKey, Config
 from pytest_ddtree.matrix import cells_of
-from pytest_ddtree.model_files import ModelFacts, model_facts
-from pytest_ddtree.options import BY_FIELD, Settings, settings_json
+from pytest_ddtree.model_files import ModelFacts, model_facts, no_tokenizer
+from pytest_ddtree.options import Settings, settings_json
 from pytest_ddtree.plan import Place, Plan
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.rerun import Rerun
@@ -367,11 +367,7 @@ class Run:
         """
         if self._makers is None:
             if self.facts.target is None:
-                given = self.settings.model or "not given"
-                raise NotVerified(
-                    f"prompts of an exact length need the model's tokenizer.json and config.json on this host "
-                    f"({BY_FIELD['model'].flag}: {given}). Give the directory that holds them: {BY_FIELD['model'].flag}=DIR"
-                )
+                raise NotVerified(no_tokenizer(self.settings))
             self._makers = Makers(self.settings, self.facts.target)
         return self._makers.of(workload, thinking)
 

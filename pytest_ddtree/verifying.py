@@ -124,6 +124,9 @@ class Verifier:
         if known is not None:
             return known
         evidence, verdict = self._contract(config, clause)
+        if evidence.problems:
+            # A verdict is about tokens; who reads that alone must see this too.
+            self._run.warn(f"{config.id} breaks the contract, {clause.name}: {evidence.problems[0]}")
         self._run.store("clause", config=config.id, clause=clause.name, **clause_fields(evidence, verdict))
         return evidence, verdict
 

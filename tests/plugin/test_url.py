@@ -67,6 +67,13 @@ def test_a_url_where_nothing_answers_is_an_error_that_names_it(tmp_path: Path) -
     assert "http://127.0.0.1:9" in outcome.output
 
 
+def test_a_url_without_the_models_tokenizer_is_refused_at_once(tmp_path: Path) -> None:
+    outcome = run("-m", "exactness", "--ddtree-url=http://127.0.0.1:9", results=tmp_path)
+    assert outcome.code == 4, outcome.output
+    assert "Give the directory that holds them: --ddtree-model=DIR" in outcome.output
+    assert outcome.output.count("tokenizer.json") == 1
+
+
 @pytest.mark.slow
 def test_the_smoke_profile_judges_a_running_server_without_a_restart(
     servers: tuple[Running, Running], tmp_path: Path
