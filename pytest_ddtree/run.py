@@ -222,6 +222,8 @@ class Run:
             self.pilot.admit(config)
             if self.verifier.begin_baseline():
                 self.get(config)
+                if config in self.plan.exactness:
+                    self.verifier.ask_ahead(config)
 
     def _wake(self, config: Config) -> Server:
         """Start the server of a config that was taken over: a new process, of which nothing is known yet."""

@@ -58,6 +58,7 @@ class Verifier:
         self._beside: dict[Config, dict[str, Record]] = {}
         self._prefilled: dict[Config, Prefilled] = {}
         self._known: dict[Config, dict[AnswerKey, Record]] = {}
+        self._failed_ahead: dict[Config, Infrastructure] = {}
 
     @property
     def baseline(self) -> Baseline:
@@ -103,8 +104,8 @@ class Verifier:
 
     def forget(self, config: Config) -> None:
         """Judge a config again when its verdict is wanted next: another process answers now."""
-        self._verdicts.pop(config, None)
-        self._prefilled.pop(config, None)
+        for known in (self._verdicts, self._prefilled, self._known, self._beside, self._failed_ahead):
+            known.pop(config, None)
 
     def _taken_over(self, config: Config) -> Verdict | None:
         """The verdict of a config that an interrupted run completed."""
@@ -224,13 +225,36 @@ class Verifier:
     def side_by_side(self, config: Config) -> dict[str, Record]:
         """The answers to all prompts, asked side by side when the config was verified, else now: tag -> record. Raises Infrastructure."""
         if config not in self._beside:
-            server = self._run.server(config)
-            client = self._run.async_client(server)
+            self._run.server(config)
+        return self._together(config)
+
+    def _together(self, config: Config) -> dict[str, Record]:
+        if config not in self._beside:
+            client = self._run.async_client(self._run.get(config))
             output = self._settings.exactness_output
             self._beside[config] = self._collect(
                 config, client, self.prompts(config), output=output, concurrency=self.concurrency
             )
         return self._beside[config]
+
+    def ask_ahead(self, config: Config) -> None:
+        """Ask a config what its verdict needs while the baseline still answers; an answer that fails fails its verdict."""
+        prompts = self.prompts(config)
+        try:
+            self._one_by_one(config, self._alone(prompts))
+            self._together(config)
+        except Infrastructure as error:
+            self._failed_ahead[config] = error
+
+    def _alone(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """The prompts of the serial half: every second one and the last, which is the longest."""
+        return [*prompts[:-1:2], prompts[-1]]
+
+    def _one_by_one(self, config: Config, asked: Sequence[Prompt]) -> dict[str, Record]:
+        client = self._run.async_client(self._run.get(config))
+        # Answers go on past their end: a model that answers in 25 tokens would leave most of a fault unseen.
+        output = self._settings.exactness_output
+        return self._collect(config, client, asked, output=output, concurrency=1)
 
     def answers(self, config: Config) -> list[tuple[tuple[Prompt, ...], dict[str, Record]]]:
         """Everything that a config has answered and that can be judged, in groups that were asked for together."""
@@ -278,17 +302,13 @@ class Verifier:
         run.progress(
             f"{config.id}: verifying {len(prompts)} answers, serial and at concurrency {self.concurrency}"
         )
+        if config in self._failed_ahead:
+            raise self._failed_ahead[config]
         judged: list[JudgedAnswer] = []
         level: Level = "self"
-        # The last prompt is the longest; the serial half has every second one and it.
-        serial = [*prompts[:-1:2], prompts[-1]]
-        for width, asked in ((1, serial), (self.concurrency, prompts)):
-            # Answers go on past their end: a model that answers in 25 tokens would leave most of a fault unseen.
-            output = self._settings.exactness_output
-            records = self._collect(config, client, asked, output=output, concurrency=width)
+        for asked in (self._alone(prompts), prompts):
+            records = self._together(config) if asked is prompts else self._one_by_one(config, asked)
             self.keep(config, asked, records)
-            if asked is prompts:
-                self._beside[config] = records
             scorer = self.scorer()
             if scorer is not None:
                 level = "full"
