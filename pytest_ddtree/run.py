@@ -218,12 +218,15 @@ class Run:
             or config.window is not None
         ):
             return
-        with suppress(Infrastructure):
+        try:
             self.pilot.admit(config)
-            if self.verifier.begin_baseline():
-                self.get(config)
-                if config in self.plan.exactness:
-                    self.verifier.ask_ahead(config)
+            if not self.verifier.begin_baseline():
+                return
+            self.get(config)
+        except Infrastructure:
+            return
+        if config in self.plan.exactness:
+            self.verifier.ask_ahead(config)
 
     def _wake(self, config: Config) -> Server:
         """Start the server of a config that was taken over: a new process, of which nothing is known yet."""

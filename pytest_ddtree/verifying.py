@@ -58,7 +58,7 @@ class Verifier:
         self._beside: dict[Config, dict[str, Record]] = {}
         self._prefilled: dict[Config, Prefilled] = {}
         self._known: dict[Config, dict[AnswerKey, Record]] = {}
-        self._failed_ahead: dict[Config, Infrastructure] = {}
+        self._failed_ahead: dict[Config, AnswerFailed] = {}
 
     @property
     def baseline(self) -> Baseline:
@@ -238,12 +238,16 @@ class Verifier:
         return self._beside[config]
 
     def ask_ahead(self, config: Config) -> None:
-        """Ask a config what its verdict needs while the baseline still answers; an answer that fails fails its verdict."""
+        """Ask a config what its verdict needs while the baseline still answers; an answer that fails fails its verdict.
+
+        Raises:
+            Infrastructure: the server died or hangs.
+        """
         prompts = self.prompts(config)
         try:
             self._one_by_one(config, self._alone(prompts))
             self._together(config)
-        except Infrastructure as error:
+        except AnswerFailed as error:
             self._failed_ahead[config] = error
 
     def _alone(self, prompts: Sequence[Prompt]) -> list[Prompt]:
