@@ -61,8 +61,6 @@ def check_session(config: pytest.Config, ours: Sequence[pytest.Item]) -> None:
         check_outputs(settings)
         check_search(settings)
         facts = model_facts(settings)
-        if plan.judges and facts.target is None:
-            raise options.OptionError(no_tokenizer(settings))
         check_grid(settings, configs, facts, coding=bool(plan.problems))
         if facts.target is not None:
             config.stash[MAKERS] = _makers(settings, facts.target)
@@ -77,6 +75,8 @@ def check_session(config: pytest.Config, ours: Sequence[pytest.Item]) -> None:
             run_of(config).resume(settings.resume)
         if not config.option.setupplan:
             check_setup(ab_of(config) if settings.build else run_of(config))
+        if plan.judges and facts.target is None:
+            raise options.OptionError(no_tokenizer(settings))
         if not (config.option.setupplan or settings.plan or settings.build or settings.server == "url"):
             config.stash[IMPOSSIBLE] = set_aside(run_of(config), ours)
     except BuildError as error:
