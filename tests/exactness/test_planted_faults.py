@@ -87,7 +87,10 @@ async def test_a_cache_that_evicts_is_no_fault(small: Bench, servers: Servers) -
         under = subject(client, small.prompts, await client.server_info(), output=SMALL.output)
         evidence = await CONTRACT["after-eviction"].procedure(under)
         assert evidence.skipped is None
-        assert {record.cached_tokens for record in evidence.records.values()} == {0}, "nothing was evicted"
+        again = [record for tag, record in evidence.records.items() if tag.endswith("after eviction")]
+        assert again
+        # Prompts begin alike, so a few tokens of each are found in another one.
+        assert all(2 * (record.cached_tokens or 0) < len(record.request.input_ids or ()) for record in again)
         assert await caught_by("after-eviction", under, small, planted) is None
 
 
