@@ -128,6 +128,8 @@ class Speed:
             stopped = "max_seconds"
         self._check_steps(config, rounds)
         figures = CellFigures(config=config.id, key=key, rounds=rounds, stopped=stopped)
+        # Rounds alone do not tell a reader which precision was asked for, and so not that it was missed.
+        self._run.store("cell", config=config.id, **key_json(key), cache=key.cache, stopped=stopped)
         self._run.results.cells[(config.id, key)] = figures
         self._on_measured(config, figures)
         return figures

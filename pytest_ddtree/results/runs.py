@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class StoredRun:
     mismatches: dict[str, tuple[str, ...]] = field(default_factory=dict)
     infeasible: dict[tuple[str, CellKey], str] = field(default_factory=dict)
     """Cells that the server of a config cannot hold, with the reason."""
+    stopped: dict[tuple[str, CellKey], str] = field(default_factory=dict)
+    """Why no more rounds of a cell were measured, as `CellFigures.stopped`."""
     clauses: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     """(config id, name) -> what came out of a clause of the contract."""
     judged_clauses: list[Verdict] = field(default_factory=list)
@@ -133,7 +135,10 @@ def rebuild(stored: Stored, path: Path) -> StoredRun:
                 f"{path}, line {number}: a record of kind {record['kind']!r} that cannot be read "
                 f"({type(error).__name__}: {error}). The file was left as it is."
             ) from None
-    run.results.cells.update(cells_of(one for one in run.rounds if one.build is None))
+    cells = cells_of(one for one in run.rounds if one.build is None)
+    run.results.cells.update(
+        {name: replace(figures, stopped=run.stopped.get(name, "")) for name, figures in cells.items()}
+    )
     run.results.drift = [str(one) for one in drifts(one for one in run.rounds if one.build is None)]
     for build in dict.fromkeys(one.build for one in run.rounds if one.build is not None):
         run.builds.setdefault(build, Results()).cells.update(
@@ -176,6 +181,8 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         run.mismatches[str(record["config"])] = tuple(map(str, record["mismatches"]))
     elif kind == "infeasible":
         run.infeasible[(str(record["config"]), key_from_json(record))] = str(record["text"])
+    elif kind == "cell":
+        run.stopped[(str(record["config"]), key_from_json(record))] = str(record["stopped"])
     elif kind == "clause":
         run.clauses[(str(record["config"]), str(record["clause"]))] = record
     elif kind == "prompts":

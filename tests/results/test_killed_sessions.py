@@ -51,7 +51,8 @@ def uninterrupted(run: StoredRun) -> Results:
     place = {config: number for number, config in enumerate(CONFIGS)}
     rounds = sorted(run.rounds, key=lambda one: (place[one.config], one.key, one.number))
     verdicts = {config: run.results.verdicts[config][-1:] for config in CONFIGS[1:]}
-    return Results(cells=cells_of(rounds), verdicts=verdicts)
+    cells = {name: run.results.cells[name] for name in cells_of(rounds)}
+    return Results(cells=cells, verdicts=verdicts)
 
 
 def tables(text: str) -> list[str]:

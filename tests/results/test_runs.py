@@ -11,6 +11,8 @@ from pytest_ddtree.coding.summary import CodingSummary, summary_from_json
 from pytest_ddtree.exactness.judged import WorstToken
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
+from pytest_ddtree.report.terminal import lines
+from pytest_ddtree.results.model import key_json
 from pytest_ddtree.results.runs import (
     NoSuchRun,
     find_runs,
@@ -76,6 +78,19 @@ def test_the_first_measurement_of_a_round_counts(tmp_path: Path) -> None:
         store.append("round", round=a_round(0, 100.0).as_json())
         store.append("round", round=a_round(0, 200.0).as_json())
     assert read_run(path).results.cells[("b8-k4-wnone", KEY)].tok_s_rounds == (100.0,)
+
+
+def test_a_reader_learns_why_a_cell_has_no_more_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    cell = {"config": "b8-k4-wnone", **key_json(KEY), "cache": KEY.cache}
+    with Store(path) as store:
+        store.append("round", round=a_round(0, 100.0).as_json())
+        store.append("cell", **cell, stopped="max_seconds")
+        store.append("round", round=a_round(1, 120.0).as_json())
+        store.append("cell", **cell, stopped="max_rounds")
+    results = read_run(path).results
+    assert results.cells[("b8-k4-wnone", KEY)].stopped == "max_rounds"
+    assert any(line.startswith("stopped at the cap of rounds") for line in lines(results))
 
 
 def test_rounds_with_prompts_that_were_given_up_are_none_of_the_cell(tmp_path: Path) -> None:
