@@ -177,6 +177,7 @@ class Sorter:
         self._builds = builds
         self._replays = replays
         self._smoke = smoke
+        self._long: list[str] = []
         self._wants = {TOGETHER_FIXTURE: compares, SEARCH_FIXTURE: searches}
 
     def _wanted(self, item: pytest.Item) -> bool:
@@ -196,6 +197,14 @@ class Sorter:
             return config is None or config.window is not None
         return all(wanted or fixture not in names for fixture, wanted in self._wants.items())
 
+    def left_out(self) -> list[str]:
+        """What the profile took out of the selection: a short proof must not be taken for the whole one."""
+        if not self._long:
+            return []
+        return [
+            f"--ddtree-profile smoke leaves out {len(self._long)} of what was selected: {', '.join(self._long)}"
+        ]
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
@@ -204,6 +213,12 @@ class Sorter:
         speculative = {one for item in items if (one := config_of(item)) is not None and one.speculative}
         self._wants[DRIFT_FIXTURE] = len(speculative) >= SWEEP
         kept = [item for item in items if self._wanted(item)]
+        if self._smoke:
+            # Named after what each guards; once, however many configs it would have run on.
+            names = [
+                clause_of(item) or getattr(item, "originalname", item.name) for item in items if is_long(item)
+            ]
+            self._long = list(dict.fromkeys(names))
         if len(kept) < len(items):
             config.hook.pytest_deselected(items=[item for item in items if not self._wanted(item)])
         items[:] = by_config(kept)

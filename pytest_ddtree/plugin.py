@@ -24,6 +24,7 @@ from pytest_ddtree.items import (
     is_ours,
 )
 from pytest_ddtree.lost_ini import refuse_lost_ini
+from pytest_ddtree.no_suites import refuse_empty_suites
 from pytest_ddtree.session import (
     BEGAN,
     CELL_FAULT,
@@ -111,6 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.stash[SETTINGS].where is not None:
         grid_of(config)  # a constraint that cannot be read, or that leaves nothing, is refused now
     refuse_lost_ini(config)
+    refuse_empty_suites(config)
     _several_workers(config, given)
     if hasattr(config, "workerinput"):
         from pytest_ddtree.parallel import take_place
@@ -265,7 +267,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    return [f"ddtree: {line}" for line in config.stash.get(IMPOSSIBLE, [])]
+    sorter = config.pluginmanager.get_plugin("ddtree-sorter")
+    left_out = sorter.left_out() if isinstance(sorter, Sorter) else []
+    return [f"ddtree: {line}" for line in (*config.stash.get(IMPOSSIBLE, []), *left_out)]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

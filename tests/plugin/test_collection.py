@@ -231,3 +231,32 @@ def test_a_constraint_that_cannot_be_is_refused(project: pytest.Pytester, constr
     result = project.runpytest_inprocess("--collect-only", "--ddtree-where", constraint)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "--ddtree-where" in result.stderr.str()
+
+
+def test_the_smoke_profile_names_what_it_leaves_out(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_clauses="""
+        import pytest
+
+        @pytest.mark.exactness
+        def test_contract(ddtree_clause):
+            pass
+        """
+    )
+    result = project.runpytest_inprocess(
+        "--collect-only", "-m", "exactness", "--ddtree-budget=8", "--ddtree-profile=smoke"
+    )
+    result.stdout.fnmatch_lines(
+        ["ddtree: --ddtree-profile smoke leaves out * of what was selected: *stop-strings*"]
+    )
+    assert "test_contract[serial]" in result.stdout.str()
+    assert "test_contract[stop-strings]" not in result.stdout.str()
+
+
+def test_suites_that_are_not_in_the_package_are_refused_by_the_folders_to_use(
+    project: pytest.Pytester,
+) -> None:
+    """This checkout is installed in place, as `make` does it."""
+    result = project.runpytest_inprocess("--pyargs", "pytest_ddtree.suites", "-m", "bench")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*installed in place*bench*evals*"])
