@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pytest_ddtree import __version__
+from pytest_ddtree.ab_outcome import AbOutcome, report_of
+from pytest_ddtree.budget import FLAG, Budget, duration
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.levels import collect, first_divergence
 from pytest_ddtree.exactness.rule import judge
@@ -17,23 +21,21 @@ from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import BASELINE, CellKey, Config
 from pytest_ddtree.options import Settings, settings_json
 from pytest_ddtree.plan import Plan
-from pytest_ddtree.report.comparison import lines, verdict_lines
+from pytest_ddtree.report.findings import Report
 from pytest_ddtree.results.builds import BuildSpec
-from pytest_ddtree.results.compare import Comparison, compare
-from pytest_ddtree.results.model import Results
+from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.order import Block, blocks
 from pytest_ddtree.results.runs import FILE, SESSION
 from pytest_ddtree.results.secrets import mask_values
+from pytest_ddtree.results.selectors import headline_cells
 from pytest_ddtree.results.store import Store
+from pytest_ddtree.results.taking_turns import AbDesign, in_turns
 from pytest_ddtree.run import Run
 from pytest_ddtree.servers.errors import ServerError
 from pytest_ddtree.servers.source import state
 from pytest_ddtree.worktrees import NoWorktree, Worktrees
 
 Keep = Callable[..., None]
-
-MOST = 4
-"""While passes disagree there are more of them, up to so many times what was asked."""
 
 
 class BuildRun(Run):
@@ -83,40 +85,6 @@ class BuildRun(Run):
         self.servers.release()
 
 
-@dataclass(frozen=True, slots=True)
-class AbOutcome:
-    """What became of one config on all builds."""
-
-    config: str
-    judged: tuple[tuple[str, str, Verdict], ...]
-    """(build, whose non-speculative answers it was judged against, verdict)."""
-    comparisons: tuple[Comparison, ...] = field(default_factory=tuple)
-    """Each other build against the base."""
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """What fails the test: a corrupt build, or a metric that got worse beyond noise."""
-        corrupt = [
-            f"{self.config}: build {build} is {verdict.kind} against the answers of {against}: {'; '.join(verdict.reasons)}"
-            for build, against, verdict in self.judged
-            if not verdict.passed
-        ]
-        slower = [
-            f"build {one.now} is worse than {one.before}: {change.where}: {change.metric} x {change.ratio[0]:.3f}"
-            for one in self.comparisons
-            for change in one.beyond_noise
-            if change.outcome == "worse"
-        ]
-        return (*corrupt, *slower)
-
-    def lines(self) -> list[str]:
-        """The tables of exactness and ratios."""
-        text = verdict_lines(self.judged)
-        for comparison in self.comparisons:
-            text += ["", *lines(comparison)]
-        return text
-
-
 class Ab:
     """The comparison of builds of one session; each config once. `close` stops every server and removes what was made."""
 
@@ -129,12 +97,23 @@ class Ab:
         *,
         passes: int,
         progress: Callable[[str], None],
+        budget: Budget | None = None,
     ) -> None:
+        """`budget`: passes beyond those asked for begin only where it leaves time for them. Raises SelectorError."""
         self.started = datetime.now(UTC)
         self.folder = settings.results / f"{self.started:%Y%m%dT%H%M%SZ}-{os.getpid()}-ab"
         self.outcomes: dict[Config, AbOutcome] = {}
         # As many rounds as a cell would have anyway, spread over the passes; two at least, or a stay has no noise of its own.
         self._rounds = max(2, -(-settings.rounds // passes))
+        self._design = AbDesign(
+            rounds=self._rounds,
+            passes=passes,
+            alpha=settings.alpha,
+            configs=len(configs),
+            headline=headline_cells(settings.headline, [BASELINE.id, *(one.id for one in configs)], cells),
+        )
+        self._budget = budget or Budget()
+        self._longest_stay_s = 0.0
         self._settings = replace(
             settings, rounds=self._rounds, min_rounds=min(self._rounds, settings.min_rounds)
         )
@@ -177,6 +156,10 @@ class Ab:
                     f"build {spec.name}: {error.what}", why=error.why, hint=error.hint
                 ) from None
 
+    def report(self) -> Report:
+        """What came out so far, for reports."""
+        return report_of(self.outcomes.values(), started=self.started.isoformat(), run=self.folder.name)
+
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""
         for run in self._runs.values():
@@ -196,16 +179,35 @@ class Ab:
     def _outcome(self, config: Config) -> AbOutcome:
         judged: list[tuple[str, str, Verdict]] = []
         out_of_it: set[str] = set()
-        passes = 0
-        comparisons: tuple[Comparison, ...] = ()
-        while True:
-            passes += self._passes if passes == 0 else 2
+
+        def compared(passes: int) -> tuple[Comparison, ...]:
             self._take_turns(config, passes, judged, out_of_it)
-            comparisons = self._compare(config, passes, out_of_it)
-            restless = any(one.unrest is not None for one in comparisons)
-            if not restless or passes >= MOST * self._passes:
-                return AbOutcome(config.id, tuple(judged), comparisons)
-            self._progress(f"{config.id}: the machine is not quiet, passes disagree; two more passes")
+            return self._compare(config, passes, out_of_it)
+
+        comparisons, stopped = in_turns(
+            self._design,
+            compared,
+            no_time=self._no_time,
+            say=lambda text: self._progress(f"{config.id}: {text}"),
+        )
+        outcome = AbOutcome(config.id, tuple(judged), comparisons, self._settings.strict, stopped)
+        self._note(outcome)
+        return outcome
+
+    def _no_time(self, passes: int) -> str:
+        """Why so many passes more cannot begin; empty where the time budget has room for them."""
+        needed = self._longest_stay_s * len(self._specs) * passes
+        left = self._budget.left_s
+        if math.isinf(left) or needed <= left:
+            return ""
+        return f"no more passes: {passes} more take about {duration(needed)}, {FLAG} leaves {duration(max(0.0, left))}"
+
+    def _note(self, outcome: AbOutcome) -> None:
+        """Store what was judged of each build, and what is undecided."""
+        for build, gate in outcome.gates:
+            self._keep("gate", build=build, config=outcome.config, gate=gate.as_json())
+        for text in (*outcome.warnings, *([outcome.stopped] if outcome.stopped else [])):
+            self._keep("warning", text=text)
 
     def _take_turns(
         self, config: Config, passes: int, judged: list[tuple[str, str, Verdict]], out_of_it: set[str]
@@ -259,31 +261,29 @@ class Ab:
 
     def _stay(self, run: BuildRun, config: Config, block: Block) -> None:
         run.progress(f"{config.id}: pass {block.number + 1}")
+        began = time.monotonic()
         run.get(config, "ab")
         for key in self._cells:
             run.speed.measure(config, key, at_least=block.first_round + block.rounds)
+        if block.number > 0:
+            # The first stay also judges, and measures the baseline.
+            self._longest_stay_s = max(self._longest_stay_s, time.monotonic() - began)
 
     def _compare(self, config: Config, passes: int, out_of_it: set[str]) -> tuple[Comparison, ...]:
         base, *others = (spec.name for spec in self._specs)
         if base in out_of_it:
             return ()
         return tuple(
-            compare(
-                self._of(base, config),
-                self._of(other, config),
+            self._design.compare(
+                self._run(base).results,
+                self._run(other).results,
+                config=config.id,
                 names=(base, other),
-                same_session=True,
-                starts=(passes, passes),
-                alpha=self._settings.alpha / max(1, len(self._configs)),
-                block_rounds=self._rounds,
+                passes=(passes, passes),
             )
             for other in others
             if other not in out_of_it
         )
-
-    def _of(self, build: str, config: Config) -> Results:
-        cells = self._run(build).results.cells
-        return Results(cells={cell: figures for cell, figures in cells.items() if cell[0] == config.id})
 
     def _run(self, name: str) -> BuildRun:
         if name not in self._runs:
@@ -330,7 +330,7 @@ class Ab:
                 "run", plugin=__version__, started=self.started.isoformat(), settings=settings, resumed=False
             )
             names = [spec.name for spec in self._specs]
-            self._store.append("ab", builds=names, passes=self._passes, rounds=self._rounds)
+            self._store.append("ab", builds=names, **self._design.as_json())
         self._store.append(kind, **fields)
 
 

@@ -163,10 +163,13 @@ def starts_of(config: pytest.Config, items: Sequence[pytest.Item], *, slots: int
     if compared:
         names = [text.partition("=")[0] for text in settings.build]
         stays = len(names) * settings.ab_passes
+        from pytest_ddtree.results.taking_turns import MOST
+
         order = " ".join(names + names[::-1])
         return tuple(
             PlannedStart(
-                f"{one.id} x {stays}", f"ab: the builds take turns ({order}, ...), and each has a baseline"
+                f"{one.id} x {stays}",
+                f"ab: the builds take turns ({order}, ...), and each has a baseline; undecided: up to {MOST} times as many",
             )
             for one in dict.fromkeys(compared)
         )

@@ -11,7 +11,7 @@ from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.items import cell_of, config_of
 
 if TYPE_CHECKING:
-    from pytest_ddtree.ab import AbOutcome
+    from pytest_ddtree.ab_outcome import AbOutcome
     from pytest_ddtree.baselines import Baseline
     from pytest_ddtree.client.client import AsyncClient
     from pytest_ddtree.client.sync import Client
@@ -204,11 +204,16 @@ def ddtree_drift(ddtree_run: Run) -> DriftOutcome:
 
 
 @pytest.fixture
-def ddtree_ab(pytestconfig: pytest.Config) -> Callable[[Config], AbOutcome]:
+def ddtree_ab(request: pytest.FixtureRequest) -> Callable[[Config], AbOutcome]:
     """Compares the builds of `--ddtree-build` on a config, A B B A: exactness of each, and ratios of speed."""
     from pytest_ddtree.session import ab_of
 
-    return ab_of(pytestconfig).outcome
+    def compared(config: Config) -> AbOutcome:
+        outcome = ab_of(request.config).outcome(config)
+        request.node.user_properties.extend(outcome.properties)
+        return outcome
+
+    return compared
 
 
 @pytest.fixture

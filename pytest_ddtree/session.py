@@ -98,9 +98,14 @@ def ab_of(config: pytest.Config) -> Ab:
 
         settings = settings_of(config)
         builds = parse_builds(settings.build, settings.sglang_src)
-        passes = settings.ab_passes
         ab = Ab(
-            settings, builds, grid_of(config), cells_in(config), passes=passes, progress=_progress(config)
+            settings,
+            builds,
+            grid_of(config),
+            cells_in(config),
+            passes=settings.ab_passes,
+            progress=_progress(config),
+            budget=config.stash.get(BUDGET, None),
         )
         config.stash[AB] = ab
         config.add_cleanup(ab.close)

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ddtree.session import AB, GATED, PLAN, reported_of, settings_of
+
+if TYPE_CHECKING:
+    from pytest_ddtree.report.findings import Report
 
 
 def summarise(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the tables and findings of the session, and write the reports that were asked for."""
     config = terminalreporter.config
     if AB in config.stash and config.stash[AB].folder.exists():
+        from pytest_ddtree.results.secrets import scrub
+
+        ab, secrets = config.stash[AB], secrets_of(config)
         terminalreporter.section("ddtree: builds")
-        for outcome in config.stash[AB].outcomes.values():
-            for line in outcome.lines():
+        for outcome in ab.outcomes.values():
+            for line in scrub(outcome.lines(), secrets):
                 terminalreporter.write_line(line)
-        terminalreporter.write_line(f"results: {config.stash[AB].folder}")
+        terminalreporter.write_line(f"results: {ab.folder}")
+        if ab.outcomes:
+            _to_github(terminalreporter, ab.report(), secrets)
     run, settings = reported_of(config), settings_of(config)
     if run is None or hasattr(config, "workerinput") or run.results.empty or settings.plan:
         return
-    from pytest_ddtree.report import github, html
-    from pytest_ddtree.report.findings import findings
+    from pytest_ddtree.report import html
     from pytest_ddtree.report.terminal import lines
     from pytest_ddtree.results.secrets import scrub
 
@@ -41,6 +48,15 @@ def summarise(terminalreporter: pytest.TerminalReporter) -> None:
         except OSError as error:
             again = f"pytest-ddtree export {run.run_dir} --format html -o FILE writes it again"
             terminalreporter.write_line(f"HTML report: not written: {error}; {again}", red=True)
+    _to_github(terminalreporter, report, secrets)
+
+
+def _to_github(terminalreporter: pytest.TerminalReporter, report: Report, secrets: tuple[str, ...]) -> None:
+    """The step summary where there is one, and annotations."""
+    from pytest_ddtree.report import github
+    from pytest_ddtree.report.findings import findings
+    from pytest_ddtree.results.secrets import scrub
+
     try:
         summary = github.write_summary(report, secrets=secrets)
     except OSError as error:
@@ -48,7 +64,7 @@ def summarise(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"GITHUB_STEP_SUMMARY: not written: {error}", red=True)
     if summary is not None or os.environ.get("GITHUB_ACTIONS") == "true":
         # A workflow command counts only at the beginning of a line.
-        for line in scrub(github.commands(findings(run.results)), secrets):
+        for line in scrub(github.commands(findings(report.results)), secrets):
             terminalreporter.write_line(line)
 
 
@@ -84,7 +100,10 @@ class JsonReport:
         from pytest_ddtree.report import jsonreport
 
         secrets, run = secrets_of(self._config), reported_of(self._config)
-        if run is None:
+        ab = self._config.stash.get(AB, None)
+        if run is None and ab is not None and ab.outcomes:
+            jsonreport.enrich(json_report, ab.report(), secrets=secrets, environment=os.environ)
+        elif run is None:
             jsonreport.clean(json_report, secrets=secrets, environment=os.environ)
         else:
             jsonreport.enrich(json_report, run.report(), secrets=secrets, environment=os.environ)

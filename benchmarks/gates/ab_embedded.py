@@ -22,7 +22,8 @@ from pytest_ddtree.measuring import measure_rounds
 from pytest_ddtree.model_files import model_facts
 from pytest_ddtree.options import make_settings
 from pytest_ddtree.report.comparison import lines
-from pytest_ddtree.results.compare import Comparison, compare
+from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.compare import compare
 from pytest_ddtree.results.model import Results, Round
 from pytest_ddtree.results.order import Block, blocks
 from pytest_ddtree.results.runs import cells_of
@@ -138,7 +139,7 @@ def compared(session: Session, passes: int, rounds: int) -> Comparison:
 def decided(comparison: Comparison) -> bool:
     """Whether the loss of all cells together is found, or excluded with 95 %."""
     together = comparison.changes[0]
-    return together.outcome != "no change seen" or together.loss.at_most(
+    return together.outcome in ("worse", "better") or together.loss.at_most(
         0.05
     ) < 0.01 > -together.loss.at_least(0.05)
 
@@ -189,7 +190,7 @@ def main() -> int:
         say=lambda text: print(text, flush=True),
     )
     print("\n".join(lines(comparison)))
-    found = {"worse": "patched", "better": "base", "no change seen": "none"}[comparison.changes[0].outcome]
+    found = {"worse": "patched", "better": "base"}.get(comparison.changes[0].outcome, "none")
     print(f"planted in {options.planted}, found in {found}")
     return int(found != options.planted)
 

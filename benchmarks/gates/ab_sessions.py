@@ -21,7 +21,7 @@ from typing import Any
 
 from ab_embedded import BUILDS, CELLS, CONFIG, Planted, run_session
 
-from pytest_ddtree.results.compare import Comparison
+from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.store import parse
 
 CELL = CELLS[4]

@@ -8,14 +8,20 @@ import sys
 from collections.abc import Sequence
 
 from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.comparison import lines, verdict_lines
 from pytest_ddtree.report.show_cli import add_directory
-from pytest_ddtree.results.compare import Comparison, compare, setting_differences
+from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.compare import compare, setting_differences
+from pytest_ddtree.results.model import Results, is_baseline
 from pytest_ddtree.results.runs import NoSuchRun, StoredRun, pick_run, read_run
+from pytest_ddtree.results.selectors import SelectorError, headline_cells
+from pytest_ddtree.results.store import StoreCorrupt
+from pytest_ddtree.results.taking_turns import AbDesign
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print; 0 when nothing got worse beyond noise, 1 when something did, 2 when the two cannot be compared."""
+    """Print; 0 when nothing is proven worse (what is undecided is said), 1 when something is, 2 when the two cannot be compared."""
     parser = argparse.ArgumentParser(
         prog="pytest-ddtree compare",
         description="Ratios of every cell that both sides have, with intervals. One run: its builds are compared.",
@@ -44,10 +50,14 @@ def run(argv: Sequence[str]) -> int:
         if not options.anyway:
             print("not compared; --anyway does it all the same", file=sys.stderr)
             return 2
-    return _print(
-        compare(before.results, now.results, names=(before.id, now.id), same_session=False),
-        as_json=options.json,
+    found = compare(
+        before.results,
+        now.results,
+        names=(before.id, now.id),
+        same_session=False,
+        headline=_headline(now, now.results),
     )
+    return _print([("", found)], as_json=options.json)
 
 
 def _builds(stored: StoredRun, *, as_json: bool) -> int:
@@ -56,17 +66,22 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
         print(f"pytest-ddtree compare: {stored.id} has no two builds; name a second run", file=sys.stderr)
         return 2
     base, *others = names
-    worst = 0
-    for other in others:
-        comparison = compare(
-            stored.builds[base],
-            stored.builds[other],
-            names=(base, other),
-            same_session=True,
-            starts=(starts_of(stored, base), starts_of(stored, other)),
-            block_rounds=stored.block_rounds,
+    design = _design(stored)
+    comparisons = [
+        (
+            config,
+            design.compare(
+                stored.builds[base],
+                stored.builds[other],
+                config=config,
+                names=(base, other),
+                passes=(starts_of(stored, base, config), starts_of(stored, other, config)),
+            ),
         )
-        worst = max(worst, _print(comparison, as_json=as_json))
+        for other in others
+        for config in _compared(stored)
+    ]
+    worst = _print(comparisons, as_json=as_json)
     if not as_json:
         print("\n".join(["", *verdict_lines(stored.judged)]))
     if any(not verdict.passed for _, _, verdict in stored.judged):
@@ -74,24 +89,66 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
     return worst
 
 
-def starts_of(stored: StoredRun, build: str) -> int:
-    """How many starts stand behind the rounds of a build's busiest config; 1 where nobody wrote it down."""
-    seen: dict[str, set[int | None]] = {}
-    for one in stored.rounds:
-        if one.build == build:
-            seen.setdefault(one.config, set()).add(one.start_no)
-    return max((len(starts) for starts in seen.values()), default=1)
+def _compared(stored: StoredRun) -> dict[str, list[CellKey]]:
+    """The configs that were measured on builds, and the cells of each."""
+    found: dict[str, list[CellKey]] = {}
+    for results in stored.builds.values():
+        for config, key in results.cells:
+            if not is_baseline(config) and key not in found.setdefault(config, []):
+                found[config].append(key)
+    return found
 
 
-def _print(comparison: Comparison, *, as_json: bool) -> int:
+def _design(stored: StoredRun) -> AbDesign:
+    """How the builds were compared.
+
+    Raises:
+        StoreCorrupt: the record of it cannot be read.
+    """
+    # A run that was never completed may lack the record: then its rounds are all that one stay measured.
+    most = 1 + max((one.number for one in stored.rounds), default=0)
+    record = stored.ab or {"rounds": most, "passes": 2}
+    try:
+        return AbDesign.from_json(record, _compared(stored))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreCorrupt(
+            f"{stored.path}: a record of kind 'ab' that cannot be read ({type(error).__name__}: {error})"
+        ) from None
+
+
+def starts_of(stored: StoredRun, build: str, config: str) -> int:
+    """How many starts stand behind the rounds of a config on a build; 1 where nobody wrote it down."""
+    return max(1, len({one.start_no for one in stored.rounds if (one.build, one.config) == (build, config)}))
+
+
+def _headline(stored: StoredRun, shared: Results) -> tuple[tuple[str, CellKey], ...]:
+    """The cells that the run declared, as far as both runs have them; by default those of the cells that are there."""
+    configs = list(dict.fromkeys(config for config, _ in shared.cells))
+    cells = sorted({key for _, key in shared.cells})
+    named = stored.settings.get("headline") or ()
+    try:
+        return headline_cells(tuple(map(str, named)), configs, cells)
+    except SelectorError:
+        return headline_cells((), configs, cells)
+
+
+def _print(comparisons: Sequence[tuple[str, Comparison]], *, as_json: bool) -> int:
+    """Print all of them; 1 when something got worse. JSON is one object, or a list of several."""
     if as_json:
-        value = {
-            "before": comparison.before,
-            "now": comparison.now,
-            "unrest": comparison.unrest,
-            "changes": [change.as_json() for change in comparison.changes],
-        }
-        print(json.dumps(value, indent=1))
+        values = [
+            {
+                **({"config": config} if config else {}),
+                "before": one.before,
+                "now": one.now,
+                "unrest": one.unrest,
+                "undecided": len(one.undecided),
+                "changes": [change.as_json() for change in one.changes],
+            }
+            for config, one in comparisons
+        ]
+        print(json.dumps(values[0] if len(values) == 1 else values, indent=1))
     else:
-        print("\n".join(lines(comparison)))
-    return int(any(change.outcome == "worse" for change in comparison.changes))
+        several = len({config for config, _ in comparisons}) > 1
+        for config, one in comparisons:
+            print("\n".join([*([f"{config}:"] if several else []), *lines(one)]))
+    return int(any(change.outcome == "worse" for _, one in comparisons for change in one.changes))

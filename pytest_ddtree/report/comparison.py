@@ -7,26 +7,28 @@ from collections.abc import Sequence
 
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.report.text import table
-from pytest_ddtree.results.compare import Change, Comparison
+from pytest_ddtree.results.change import Change, Comparison
 from pytest_ddtree.results.metrics import ACCEPT, METRICS, PER_TOKEN_P90, SPEEDUP, TOK_S, TTFT_P90
 
 SHOWN = (TOK_S, TTFT_P90, PER_TOKEN_P90, ACCEPT, SPEEDUP)
 
 
 def lines(comparison: Comparison) -> list[str]:
-    """What changed beyond noise, then the ratios of every cell, now / before."""
+    """What changed beyond noise and what could not be decided, then the ratios of every cell, now / before."""
     text = [f"{comparison.now} / {comparison.before}"]
-    changed = comparison.beyond_noise
-    text.extend(_sentence(change) for change in changed)
-    if not changed:
+    text.extend(_sentence(change) for change in comparison.beyond_noise)
+    text.extend(undecided_lines(comparison))
+    if comparison.unchanged:
         text.append("nothing changed beyond noise")
+    elif not comparison.changes:
+        text.append("nothing to compare: no round of a cell is on both sides")
     if comparison.unrest is not None:
         text.append(
             f"the machine was not quiet: passes over the builds disagree by {comparison.unrest:.1%}, more than their rounds explain, "
             "so each pass counts as one observation; add passes, or measure when nothing else runs"
         )
     text.extend(
-        f"tok/s of all cells together: {ratio(change)}, {_visible(change)}"
+        f"tok/s of all cells together: {ratio(change)}, {change.outcome}, {_visible(change)}"
         for change in comparison.changes
         if change.key is None
     )
@@ -43,6 +45,11 @@ def lines(comparison: Comparison) -> list[str]:
         if missing:
             text.append(f"only in {name}, or corrupt on the other side: {', '.join(missing)}")
     return text
+
+
+def undecided_lines(comparison: Comparison) -> list[str]:
+    """A sentence for each change that may be a loss beyond the tolerance, with the loss that would have been found."""
+    return [f"{_sentence(change)}; {_visible(change)}" for change in comparison.undecided]
 
 
 def verdict_lines(judged: Sequence[tuple[str, str, Verdict]]) -> list[str]:
@@ -70,8 +77,9 @@ def ratio(change: Change) -> str:
 def _cell(change: Change | None) -> str:
     if change is None:
         return "-"
-    mark = {"worse": " worse", "better": " better", "no change seen": ""}[change.outcome]
-    return ratio(change) + mark
+    return ratio(change) + (
+        f" {change.outcome}" if change.outcome in ("worse", "better", "undecided") else ""
+    )
 
 
 def _sentence(change: Change) -> str:
@@ -88,4 +96,4 @@ def _sentence(change: Change) -> str:
 
 
 def _visible(change: Change) -> str:
-    return f"a loss of {change.loss.visible(change.tolerance.share, change.alpha):.1%} or more would have been found"
+    return f"a loss of {change.visible:.1%} or more would have been found"

@@ -83,6 +83,11 @@ def write_summary(
 def _headline(report: Report, failures: Sequence[Finding], warnings: Sequence[Finding]) -> str:
     if failures:
         return f"{len(failures)} regression{'s' if len(failures) > 1 else ''}"
+    if not report.results.cells and report.results.gates:
+        # A comparison of builds has no figures of its own: what is judged of it are its gates.
+        undecided = sum(gate["outcome"] == "undecided" for gate in report.results.gates)
+        rest = f", {undecided} undecided" if undecided else ""
+        return f"no regression in {len(report.results.gates)} gates{rest}"
     cells = len(report.results.cells)
     rest = f", {len(warnings)} to look at" if warnings else ""
     return f"no regression in {cells} cells{rest}"

@@ -3,107 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Collection, Sequence
 
 from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.change import Change, Comparison
 from pytest_ddtree.results.fingerprint import Difference
 from pytest_ddtree.results.gates import POOLED_TOLERANCE
 from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, round_values
-from pytest_ddtree.results.model import Results, finite
-from pytest_ddtree.results.paired import Loss, agree, log_share, mean_loss, paired_loss, pooled_loss
+from pytest_ddtree.results.model import Results
+from pytest_ddtree.results.paired import Loss, agree, mean_loss, paired_loss, pooled_loss
 from pytest_ddtree.results.runs import StoredRun
 from pytest_ddtree.results.tolerance import Tolerance, across_sessions, start_spread, within_session
-
-Outcome = Literal["worse", "better", "no change seen"]
 
 RESTLESS = 0.03
 """Stays that are less far apart bias their mean by no more than the tolerance and the interval absorb (an even drift cancels anyway)."""
 
 _SETTING = ("gpu.", "model.", "draft.", "workload.")
 """What must agree before figures of two sessions may be compared."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One metric of one cell on both sides."""
-
-    config: str
-    key: CellKey | None
-    """None: all cells together."""
-    metric: Metric
-    before: float
-    now: float
-    loss: Loss
-    tolerance: Tolerance
-    alpha: float
-
-    @property
-    def outcome(self) -> Outcome:
-        """`worse` or `better` when the interval lies wholly beyond the tolerance on that side."""
-        if math.isinf(self.loss.error):
-            return "no change seen"
-        if self.loss.at_least(self.alpha) > log_share(self.tolerance.share):
-            return "worse"
-        return (
-            "better" if self.loss.at_most(self.alpha) < -log_share(self.tolerance.share) else "no change seen"
-        )
-
-    @property
-    def ratio(self) -> tuple[float, float, float]:
-        """now / before with its 95 % interval (NaN bounds for one round)."""
-        sign = -1.0 if self.metric.higher_is_better else 1.0
-        value = math.exp(sign * self.loss.mean)
-        if math.isinf(self.loss.error):
-            return value, math.nan, math.nan
-        ends = sorted(
-            math.exp(sign * bound) for bound in (self.loss.at_least(0.025), self.loss.at_most(0.025))
-        )
-        return value, ends[0], ends[1]
-
-    @property
-    def where(self) -> str:
-        """Config and cell, for tables."""
-        return f"{self.config} {self.key.id}" if self.key is not None else "all cells together"
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        value, low, high = self.ratio
-        return {
-            "config": self.config,
-            "cell": None if self.key is None else self.key.id,
-            "metric": self.metric.name,
-            "before": self.before,
-            "now": self.now,
-            "ratio": value,
-            "low": finite(low),
-            "high": finite(high),
-            "n": self.loss.n,
-            "outcome": self.outcome,
-            "tolerance": self.tolerance.share,
-            "smallest_visible": self.loss.visible(self.tolerance.share, self.alpha),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """All changes, the pooled one first where there is one."""
-
-    before: str
-    now: str
-    changes: tuple[Change, ...]
-    only_before: tuple[str, ...] = ()
-    only_now: tuple[str, ...] = ()
-    """Cells that the other side does not have."""
-    unrest: float | None = None
-    """The machine was not quiet: so far apart are the blocks, as a share. None: they agree, or there are none."""
-
-    @property
-    def beyond_noise(self) -> tuple[Change, ...]:
-        """What changed, worse first."""
-        found = [change for change in self.changes if change.outcome != "no change seen"]
-        return tuple(sorted(found, key=lambda change: change.outcome != "worse"))
 
 
 def compare(
@@ -116,14 +32,19 @@ def compare(
     alpha: float = 0.001,
     known_starts: Sequence[tuple[str, float]] = (),
     block_rounds: int | None = None,
+    headline: Collection[tuple[str, CellKey]] = (),
+    looks: int = 1,
 ) -> Comparison:
     """Every metric of every cell that both sides have, and tok/s of all together.
 
     `same_session`: builds that took turns on one machine; else the tolerance is that between sessions. `starts` is how many starts
     stand behind each side; `known_starts` are (build, tok/s) of single starts, which say what a restart does. `alpha` is divided
-    among the cells and metrics, so that unchanged builds show a change in one of 1/alpha comparisons. `block_rounds` is how many
-    rounds one stay of a build measured: where the stays disagree beyond the noise of their rounds, each counts as a single
-    observation, because what moved the machine moved all rounds of a stay together.
+    among `looks`, how often the comparison is made while rounds are added, and of each look half goes to the pooled test and half
+    is divided among the cells and metrics, so that unchanged builds show a change in one of 1/alpha comparisons. With a single cell
+    the pooled test is that cell's own: its tok/s gets that half too. The pooled change and those of `headline` cells are judged:
+    fine or undecided where they are neither worse nor better. `block_rounds` is how many rounds one stay of a build measured: where
+    the stays disagree beyond the noise of their rounds, each counts as a single observation, because what moved the machine moved
+    all rounds of a stay together.
     """
     spread = start_spread(known_starts)
     shared = [
@@ -135,7 +56,9 @@ def compare(
             one, other = (_values(side, config, key, metric) for side in (before, now))
             if one.keys() & other.keys():
                 pairs.append((config, key, metric, one, other))
-    share = alpha / 2 / max(1, len(pairs))
+    half = alpha / looks / 2
+    share = half / max(1, len(pairs))
+    alone = sum(metric is TOK_S for _, _, metric, _, _ in pairs) == 1
 
     def tolerance(own: float) -> Tolerance:
         return within_session(own, starts, spread) if same_session else across_sessions(own, spread)
@@ -161,10 +84,14 @@ def compare(
                 now=_geometric([other[number] for number in numbers]),
                 loss=loss,
                 tolerance=tolerance(metric.tolerance),
-                alpha=share,
+                alpha=share + half if alone and metric is TOK_S else share,
+                judged=(config, key) in headline or (alone and metric is TOK_S),
             )
         )
     together = pooled_loss(losses) if unrest is None else _of_stays(pairs, block_rounds or 1)
+    if together is None and losses:
+        # A round each has no interval, which is no reason to say nothing of them together.
+        together = Loss(math.fsum(loss.mean for loss in losses) / len(losses), math.inf, 1, len(losses))
     if together is not None and len(losses) > 1:
         pooled = Change(
             config="all",
@@ -174,7 +101,8 @@ def compare(
             now=math.exp(-together.mean),
             loss=together,
             tolerance=tolerance(POOLED_TOLERANCE),
-            alpha=alpha / 2,
+            alpha=half,
+            judged=True,
         )
         changes.insert(0, pooled)
     known = set(shared)

@@ -51,8 +51,8 @@ class StoredRun:
     """In a comparison of builds: the results of each."""
     judged: list[tuple[str, str, Verdict]] = field(default_factory=list)
     """In a comparison of builds: (build, whose non-speculative answers it was judged against, verdict)."""
-    block_rounds: int | None = None
-    """In a comparison of builds: how many rounds of a cell one stay of a build measured."""
+    ab: Mapping[str, Any] = field(default_factory=dict)
+    """In a comparison of builds: how they took turns and what is judged, as `AbDesign.as_json`; empty in other runs."""
     torn: int = 0
     """Bytes of an unfinished last line, which were not read."""
 
@@ -207,7 +207,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
     elif kind == "gate":
         results.gates.append({**record["gate"], "text": str(record["gate"]["text"])})
     elif kind == "ab":
-        run.block_rounds = int(record["rounds"])
+        run.ab = record
     elif kind == "overhead":
         results.overhead = str(record["text"])
     elif kind == "differences":

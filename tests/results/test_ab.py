@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ddtree.ab import Ab, AbOutcome, importable
+from pytest_ddtree.ab import Ab, importable
+from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.options import make_settings
 from pytest_ddtree.report import compare_cli

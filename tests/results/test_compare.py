@@ -10,7 +10,8 @@ from made import a_round
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.comparison import lines
-from pytest_ddtree.results.compare import Comparison, compare
+from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.compare import compare
 from pytest_ddtree.results.metrics import ACCEPT
 from pytest_ddtree.results.model import Results
 from pytest_ddtree.results.order import blocks

@@ -1,0 +1,109 @@
+"""What came out of a comparison of builds for one config: what fails the test, what is said, what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.report.comparison import lines, undecided_lines, verdict_lines
+from pytest_ddtree.report.findings import Report
+from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.gates import Gate
+from pytest_ddtree.results.model import Results
+
+
+@dataclass(frozen=True, slots=True)
+class AbOutcome:
+    """What became of one config on all builds."""
+
+    config: str
+    judged: tuple[tuple[str, str, Verdict], ...]
+    """(build, whose non-speculative answers it was judged against, verdict)."""
+    comparisons: tuple[Comparison, ...] = field(default_factory=tuple)
+    """Each other build against the base."""
+    strict: bool = False
+    """Whether what is undecided fails."""
+    stopped: str = ""
+    """Why there were no more passes although something was undecided."""
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What fails the test: a corrupt build, a metric that got worse beyond noise, and, if strict, one that may have."""
+        corrupt = [
+            f"{self.config}: build {build} is {verdict.kind} against the answers of {against}: {'; '.join(verdict.reasons)}"
+            for build, against, verdict in self.judged
+            if not verdict.passed
+        ]
+        slower = [
+            f"build {one.now} is worse than {one.before}: {change.where}: {change.metric} x {change.ratio[0]:.3f}"
+            for one in self.comparisons
+            for change in one.beyond_noise
+            if change.outcome == "worse"
+        ]
+        return (*corrupt, *slower, *(self._undecided() if self.strict else ()))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may be a loss and fails nothing."""
+        return () if self.strict else self._undecided()
+
+    @property
+    def gates(self) -> tuple[tuple[str, Gate], ...]:
+        """(build, gate) of everything that is judged, and of what got worse elsewhere."""
+        return tuple(
+            (
+                one.now,
+                change.gate(f"build {one.before}", what=f"build {one.now}, {self._place(change.where)}"),
+            )
+            for one in self.comparisons
+            for change in one.changes
+            if change.judged or change.outcome == "worse"
+        )
+
+    @property
+    def properties(self) -> list[tuple[str, str]]:
+        """What the test of it tells JUnit: the outcome of each build, and each sentence of what is undecided."""
+        found = [(f"ddtree.build.{one.now}", _worst(one)) for one in self.comparisons]
+        found += [("ddtree.undecided", text) for text in self._undecided()]
+        return found + ([("ddtree.stopped", self.stopped)] if self.stopped else [])
+
+    def lines(self) -> list[str]:
+        """The tables of exactness and ratios."""
+        text = verdict_lines(self.judged)
+        for comparison in self.comparisons:
+            text += ["", *lines(comparison)]
+        if self.stopped:
+            text.append(self.stopped)
+        return text
+
+    def _place(self, where: str) -> str:
+        return where if where.startswith(self.config) else f"{self.config}, {where}"
+
+    def _undecided(self) -> tuple[str, ...]:
+        return tuple(
+            f"build {one.now} against {one.before}: {self.config}: {text}"
+            for one in self.comparisons
+            for text in undecided_lines(one)
+        )
+
+
+def _worst(comparison: Comparison) -> str:
+    """The outcome of one build in a word."""
+    found = {change.outcome for change in comparison.changes}
+    order = ("worse", "undecided", "better", "fine")
+    return next((outcome for outcome in order if outcome in found), "not compared")
+
+
+def report_of(outcomes: Iterable[AbOutcome], *, started: str, run: str) -> Report:
+    """A session's comparisons for the reports that show gates, findings and verdicts."""
+    results = Results()
+    for one in outcomes:
+        for build, against, verdict in one.judged:
+            name = f"{one.config} on build {build}"
+            results.verdicts.setdefault(name if against == build else f"{name} against {against}", []).append(
+                verdict
+            )
+        results.gates += [gate.as_json() for _, gate in one.gates]
+        results.warnings += [one.stopped] if one.stopped else []
+    return Report(results, started, run)

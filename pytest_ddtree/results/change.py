@@ -1,0 +1,138 @@
+"""One change between two sides, and what may be said of it; all changes of a comparison. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.gates import Gate, decide
+from pytest_ddtree.results.metrics import Metric
+from pytest_ddtree.results.model import finite
+from pytest_ddtree.results.paired import Loss, log_share
+from pytest_ddtree.results.tolerance import Tolerance
+
+Outcome = Literal["worse", "better", "fine", "undecided", "no change seen"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One metric of one cell on both sides."""
+
+    config: str
+    key: CellKey | None
+    """None: all cells together."""
+    metric: Metric
+    before: float
+    now: float
+    loss: Loss
+    tolerance: Tolerance
+    alpha: float
+    judged: bool = False
+    """All cells together, or a headline: that nothing was seen of it is not enough, a loss must be excluded."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """`worse` or `better` when the interval lies wholly beyond the tolerance on that side.
+
+        Else `fine` or `undecided`, by the rule of the gates, for what is judged, and `no change seen` for all others.
+        """
+        found = decide(self.loss, self.tolerance.share, self.alpha)
+        if found == "regressed":
+            return "worse"
+        if not math.isinf(self.loss.error) and self.loss.at_most(self.alpha) < -log_share(
+            self.tolerance.share
+        ):
+            return "better"
+        return found if self.judged else "no change seen"
+
+    @property
+    def visible(self) -> float:
+        """The smallest loss that would have been found with 95 % power, as a share."""
+        return self.loss.visible(self.tolerance.share, self.alpha)
+
+    @property
+    def ratio(self) -> tuple[float, float, float]:
+        """now / before with its 95 % interval (NaN bounds for one round)."""
+        sign = -1.0 if self.metric.higher_is_better else 1.0
+        value = math.exp(sign * self.loss.mean)
+        if math.isinf(self.loss.error):
+            return value, math.nan, math.nan
+        ends = sorted(
+            math.exp(sign * bound) for bound in (self.loss.at_least(0.025), self.loss.at_most(0.025))
+        )
+        return value, ends[0], ends[1]
+
+    @property
+    def where(self) -> str:
+        """Config and cell, for tables."""
+        return f"{self.config} {self.key.id}" if self.key is not None else "all cells together"
+
+    def gate(self, against: str, *, what: str | None = None) -> Gate:
+        """The same as the gates of a single session say it; `against` names the other side."""
+        outcome = self.outcome
+        return Gate(
+            outcome="regressed" if outcome == "worse" else "undecided" if outcome == "undecided" else "fine",
+            what=self.where if what is None else what,
+            metric=self.metric.name,
+            unit="relative" if self.key is None else self.metric.unit,
+            higher_is_better=self.metric.higher_is_better,
+            before=self.before,
+            now=self.now,
+            loss=self.loss,
+            tolerance=self.tolerance,
+            alpha=self.alpha,
+            against=against,
+            digits=3 if self.key is None else self.metric.digits,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        value, low, high = self.ratio
+        return {
+            "config": self.config,
+            "cell": None if self.key is None else self.key.id,
+            "metric": self.metric.name,
+            "before": self.before,
+            "now": self.now,
+            "ratio": value,
+            "low": finite(low),
+            "high": finite(high),
+            "n": self.loss.n,
+            "outcome": self.outcome,
+            "judged": self.judged,
+            "tolerance": self.tolerance.share,
+            "smallest_visible": self.visible,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All changes, the pooled one first where there is one."""
+
+    before: str
+    now: str
+    changes: tuple[Change, ...]
+    only_before: tuple[str, ...] = ()
+    only_now: tuple[str, ...] = ()
+    """Cells that the other side does not have."""
+    unrest: float | None = None
+    """The machine was not quiet: so far apart are the blocks, as a share. None: they agree, or there are none."""
+
+    @property
+    def beyond_noise(self) -> tuple[Change, ...]:
+        """What changed, worse first."""
+        found = [change for change in self.changes if change.outcome in ("worse", "better")]
+        return tuple(sorted(found, key=lambda change: change.outcome != "worse"))
+
+    @property
+    def undecided(self) -> tuple[Change, ...]:
+        """What was judged and may have lost more than is accepted: more rounds would tell."""
+        return tuple(change for change in self.changes if change.outcome == "undecided")
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether a loss is excluded wherever one was looked for, and nothing changed elsewhere either."""
+        judged = [change for change in self.changes if change.judged]
+        return bool(judged) and all(change.outcome == "fine" for change in judged) and not self.beyond_noise

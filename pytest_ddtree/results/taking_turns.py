@@ -1,0 +1,133 @@
+"""The design of an A/B of builds: how often it looks, which cells are judged at which level, and when further passes would tell. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.compare import compare
+from pytest_ddtree.results.model import Results, key_from_json, key_json
+from pytest_ddtree.results.selectors import headline_cells
+
+MOST = 4
+"""While nothing is decided there are more passes, up to so many times what was asked. Each time it is looked once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbDesign:
+    """What was declared before the builds took turns; stored, so that a reader of the record judges as the session did."""
+
+    rounds: int
+    """Of a cell in one stay of a build."""
+    passes: int
+    """As asked for; see `MOST`."""
+    alpha: float
+    """Error rate of the whole session."""
+    configs: int
+    """How many configs share it."""
+    headline: tuple[tuple[str, CellKey], ...]
+    """(config id, cell) that are judged one by one."""
+
+    @property
+    def cap(self) -> int:
+        """The most passes."""
+        return MOST * self.passes
+
+    def compare(
+        self, base: Results, other: Results, *, config: str, names: tuple[str, str], passes: tuple[int, int]
+    ) -> Comparison:
+        """One config on the base and on another build; `passes` is on how many starts each was measured."""
+        return compare(
+            _of(base, config),
+            _of(other, config),
+            names=names,
+            same_session=True,
+            starts=passes,
+            alpha=self.alpha / max(1, self.configs),
+            block_rounds=self.rounds,
+            headline=self.headline,
+            looks=MOST,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "passes": self.passes,
+            "rounds": self.rounds,
+            "alpha": self.alpha,
+            "configs": self.configs,
+            "headline": [
+                {"config": config, **key_json(key), "cache": key.cache} for config, key in self.headline
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], configs: Mapping[str, Sequence[CellKey]]) -> AbDesign:
+        """The inverse. Records of before had passes and rounds alone: the rest is what it is by default for `configs`, the
+        cells that were measured of each. Raises KeyError or ValueError for what is none."""
+        headline = (
+            tuple((str(one["config"]), key_from_json(one)) for one in record["headline"])
+            if "headline" in record
+            else default_headline(configs)
+        )
+        return cls(
+            rounds=int(record["rounds"]),
+            passes=int(record["passes"]),
+            alpha=float(record.get("alpha", 0.001)),
+            configs=int(record.get("configs", len(configs))),
+            headline=headline,
+        )
+
+
+def in_turns(
+    design: AbDesign,
+    compared: Callable[[int], tuple[Comparison, ...]],
+    *,
+    no_time: Callable[[int], str] = lambda passes: "",
+    say: Callable[[str], None] = lambda text: None,
+) -> tuple[tuple[Comparison, ...], str]:
+    """The comparisons after as many passes as it takes, and why there were no more although they would tell something.
+
+    `compared` makes the passes up to a number of them, and compares; `no_time` says why so many passes more have no time.
+    """
+    passes = design.passes
+    while True:
+        found = compared(passes)
+        reasons = "; ".join(dict.fromkeys(filter(None, map(would_tell, found))))
+        if not reasons:
+            return found, ""
+        if passes >= design.cap:
+            return found, f"no more passes: {passes} are {MOST} times what --ddtree-ab-passes asks for"
+        if stopped := no_time(design.passes):
+            return found, stopped
+        say(f"{reasons}; {design.passes} more passes")
+        passes += design.passes
+
+
+def default_headline(configs: Mapping[str, Sequence[CellKey]]) -> tuple[tuple[str, CellKey], ...]:
+    """The headlines of a record that names none: those that its cells have when nothing is declared."""
+    cells = sorted({key for keys in configs.values() for key in keys})
+    return headline_cells((), list(configs), cells)
+
+
+def would_tell(comparison: Comparison) -> str:
+    """Why further passes are worth their time; empty where they are not.
+
+    A build that is worse already is blamed whatever else they would show, unless the machine was not quiet.
+    """
+    if comparison.unrest is not None:
+        return "the machine is not quiet, passes disagree"
+    if any(change.outcome == "worse" for change in comparison.changes) or not comparison.undecided:
+        return ""
+    open_changes = ", ".join(f"{change.where} {change.metric}" for change in comparison.undecided)
+    return f"undecided: {open_changes}"
+
+
+def _of(results: Results, config: str) -> Results:
+    return Results(
+        cells={cell: figures for cell, figures in results.cells.items() if cell[0] == config},
+        verdicts={of: verdicts for of, verdicts in results.verdicts.items() if of == config},
+    )

@@ -1,0 +1,237 @@
+"""A/B of builds: what is undecided is called so, gets more passes, and never passes for unchanged."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import a_round
+
+from pytest_ddtree.ab import Ab
+from pytest_ddtree.ab_outcome import AbOutcome, report_of
+from pytest_ddtree.budget import Budget
+from pytest_ddtree.grid import CellKey, Config
+from pytest_ddtree.options import make_settings
+from pytest_ddtree.report import compare_cli, github
+from pytest_ddtree.report.comparison import lines
+from pytest_ddtree.results.builds import parse_builds
+from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.gates import Outcome, decide
+from pytest_ddtree.results.metrics import TOK_S
+from pytest_ddtree.results.model import Results, Round
+from pytest_ddtree.results.runs import cells_of
+from pytest_ddtree.results.store import Store
+from pytest_ddtree.results.taking_turns import AbDesign, in_turns
+
+CONFIG = "b8-k4-wnone"
+ONE = (CellKey(60, 1),)
+TWO = (CellKey(60, 1), CellKey(60, 2))
+UNCHANGED = "nothing changed beyond noise"
+
+
+def rounds_of(
+    build: str, logs: Sequence[float], cells: Sequence[CellKey] = ONE, seed: int = 0
+) -> list[Round]:
+    """Rounds of tok/s alone that differ from 100 by these logarithms; all else is the same on every build."""
+    return [
+        a_round(number, 100 * math.exp(log), key=key, build=build, start_no=number // 2)
+        for key in cells
+        for number, log in enumerate(logs)
+    ]
+
+
+def results_of(build: str, logs: Sequence[float], cells: Sequence[CellKey] = ONE) -> Results:
+    return Results(cells=cells_of(rounds_of(build, logs, cells)))
+
+
+def design(cells: Sequence[CellKey] = ONE, *, passes: int = 2, rounds: int = 2) -> AbDesign:
+    headline = tuple((CONFIG, key) for key in cells[:1])
+    return AbDesign(rounds=rounds, passes=passes, alpha=0.001, configs=1, headline=headline)
+
+
+def compared(logs: Sequence[float], cells: Sequence[CellKey] = ONE, *, rounds: int = 2) -> Comparison:
+    """A base without noise, and a build with these logarithms."""
+    base, patched = results_of("base", [0.0] * len(logs), cells), results_of("patched", logs, cells)
+    return design(cells, rounds=rounds).compare(
+        base, patched, config=CONFIG, names=("base", "patched"), passes=(2, 2)
+    )
+
+
+def alternating(mean: float, spread: float, n: int) -> list[float]:
+    return [mean + (spread if number % 4 in (0, 3) else -spread) for number in range(n)]
+
+
+HALF_LOST = alternating(math.log(0.506), 0.11, 4)
+"""Four rounds of a build at half of the speed, so uneven that no interval at this level excludes that it is as fast."""
+
+
+def test_half_of_the_speed_lost_in_four_rounds_is_undecided_and_never_unchanged() -> None:
+    comparison = compared(HALF_LOST)
+    assert [change.metric for change in comparison.undecided] == [TOK_S]
+    text = "\n".join(lines(comparison))
+    assert UNCHANGED not in text
+    assert f"undecided: {CONFIG} ctx60-c1: tok_s" in text
+    assert "or more would have been found" in text
+
+
+def test_a_single_cell_is_judged_at_the_level_of_all_cells_together_too() -> None:
+    (lone,) = [change for change in compared(HALF_LOST).changes if change.metric is TOK_S]
+    of_two = compared(HALF_LOST, TWO).changes
+    assert of_two[0].key is None
+    pairs = len([change for change in of_two if change.key is not None]) // 2
+    # Four looks, and half of each for the pooled test, which here is this cell's own.
+    half = 0.001 / 4 / 2
+    assert lone.alpha == pytest.approx(half + half / pairs)
+    assert of_two[0].alpha == pytest.approx(half)
+    for changes in (of_two, compared(HALF_LOST).changes):
+        assert math.fsum(change.alpha for change in changes) <= 0.001 / 4 * (1 + 1e-9)
+
+
+def test_one_round_a_cell_is_undecided_for_all_cells_together() -> None:
+    comparison = compared([0.0], TWO)
+    assert comparison.changes[0].key is None
+    assert comparison.changes[0].outcome == "undecided"
+    assert UNCHANGED not in "\n".join(lines(comparison))
+
+
+def test_a_cell_that_is_no_headline_is_reported_and_not_judged() -> None:
+    outcomes = {
+        (change.key, change.metric.name): change.outcome for change in compared(HALF_LOST, TWO).changes
+    }
+    assert outcomes[TWO[0], "tok_s"] == "undecided"
+    assert outcomes[TWO[1], "tok_s"] == "no change seen"
+
+
+@given(
+    logs=st.lists(st.floats(-0.3, 0.3), min_size=1, max_size=12),
+    cells=st.sampled_from([ONE, TWO]),
+)
+def test_unchanged_is_said_only_where_every_judged_loss_is_excluded(
+    logs: list[float], cells: tuple[CellKey, ...]
+) -> None:
+    comparison = compared(logs, cells)
+    said: dict[str, Outcome] = {"worse": "regressed", "undecided": "undecided", "fine": "fine"}
+    judged = [change for change in comparison.changes if change.judged]
+    assert judged
+    for change in judged:
+        if change.outcome in said:
+            assert said[change.outcome] == decide(change.loss, change.tolerance.share, change.alpha)
+        assert change.gate("base").outcome in (said.get(change.outcome), "fine")
+    text = lines(comparison)
+    assert (UNCHANGED in text) == (
+        all(change.outcome == "fine" for change in judged) and not comparison.beyond_noise
+    )
+    assert bool(comparison.undecided) == any(line.startswith("undecided: ") for line in text)
+    # Every loss of tok/s of a lone cell that is named had an interval beyond its tolerance.
+    for change in comparison.beyond_noise:
+        assert change.loss.n > 1
+
+
+class Turns:
+    """Passes over builds of which one loses `lost`; each pass has four more rounds with noise of `spread`."""
+
+    def __init__(self, lost: float, spread: float, seed: int = 1) -> None:
+        generator = random.Random(seed)
+        self.asked: list[int] = []
+        self._logs = [math.log1p(-lost) + generator.gauss(0, spread) for _ in range(64)]
+
+    def __call__(self, passes: int) -> tuple[Comparison, ...]:
+        self.asked.append(passes)
+        return (compared(self._logs[: 4 * passes], rounds=4),)
+
+
+def test_passes_are_added_until_half_of_the_speed_is_found_lost() -> None:
+    turns, said = Turns(0.3, 0.15), list[str]()
+    (comparison,), stopped = in_turns(design(), turns, say=said.append)
+    assert comparison.changes[0].outcome == "worse"
+    assert turns.asked[0] == 2 < turns.asked[-1]
+    assert not stopped
+    assert len(said) == len(turns.asked) - 1
+    assert said[0] == f"undecided: {CONFIG} ctx60-c1 tok_s; 2 more passes"
+
+
+@pytest.mark.parametrize("passes", [2, 4])
+def test_passes_end_at_four_times_what_was_asked_and_it_is_said(passes: int) -> None:
+    turns = Turns(0.0, 0.9)
+    (comparison,), stopped = in_turns(design(passes=passes), turns)
+    assert turns.asked == [passes, 2 * passes, 3 * passes, 4 * passes]
+    assert comparison.undecided
+    assert stopped.startswith(f"no more passes: {4 * passes} are 4 times")
+
+
+def test_unchanged_builds_on_a_quiet_machine_need_no_more_passes() -> None:
+    turns = Turns(0.0, 0.001)
+    (comparison,), stopped = in_turns(design(), turns)
+    assert turns.asked == [2]
+    assert comparison.unchanged
+    assert not stopped
+
+
+def test_no_pass_is_added_where_there_is_no_time() -> None:
+    turns = Turns(0.0, 0.3)
+    found, stopped = in_turns(design(), turns, no_time=lambda passes: f"{passes} passes have no time")
+    assert turns.asked == [2]
+    assert found[0].undecided
+    assert stopped == "2 passes have no time"
+
+
+def test_the_time_budget_decides_whether_there_are_more_passes(tmp_path: Path) -> None:
+    now = [0.0]
+    settings = make_settings({"results": (str(tmp_path), "test")})
+    specs = parse_builds(["base=args:", "patched=args:--x"], None)
+    ab = Ab(
+        settings, specs, (Config("tree", 8, 4),), ONE, passes=2, progress=print,
+        budget=Budget(60.0, clock=lambda: now[0]),
+    )  # fmt: skip
+    ab._longest_stay_s = 10.0
+    assert ab._no_time(2) == ""
+    now[0] = 30.0
+    text = "no more passes: 2 more take about 40 s, --ddtree-time-budget leaves 30 s"
+    assert ab._no_time(2) == text
+
+
+def test_undecided_is_a_warning_and_with_strict_a_failure() -> None:
+    outcome = AbOutcome(CONFIG, (), (compared(HALF_LOST),), stopped="no more passes")
+    assert outcome.failures == ()
+    (warning,) = outcome.warnings
+    assert warning.startswith(f"build patched against base: {CONFIG}: undecided: ")
+    strict = AbOutcome(CONFIG, (), outcome.comparisons, strict=True)
+    assert strict.failures == (warning,)
+    assert strict.warnings == ()
+    assert ("ddtree.build.patched", "undecided") in outcome.properties
+    assert ("ddtree.undecided", warning) in outcome.properties
+
+
+def test_github_and_json_reports_say_what_is_undecided() -> None:
+    outcome = AbOutcome(CONFIG, (), (compared(HALF_LOST),))
+    page = github.markdown(report_of([outcome], started="2026-11-30", run="a"))
+    assert "undecided" in page.splitlines()[0]
+    assert f"build patched, {CONFIG} ctx60-c1: tok\\_s undecided" in page
+    assert "or more would have been found" in page
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_record_says_the_same_as_the_session(
+    tmp_path: Path, recorded: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "20260101T0-1-ab"
+    fields = design().as_json() if recorded else {"passes": 2, "rounds": 2}
+    with Store(folder / "results.jsonl") as store:
+        store.append("run", plugin="x", started="2026-01-01", settings={})
+        store.append("ab", builds=["base", "patched"], **fields)
+        for one in (*rounds_of("base", [0.0] * 4), *rounds_of("patched", HALF_LOST)):
+            store.append("round", round=one.as_json())
+    assert compare_cli.run([str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == lines(compared(HALF_LOST))
+    assert compare_cli.run([str(folder), "--json"]) == 0
+    assert '"outcome": "undecided"' in capsys.readouterr().out
+
+
+def test_the_design_is_read_back_as_it_was_written() -> None:
+    written = design(TWO)
+    assert AbDesign.from_json(written.as_json(), {}) == written
