@@ -11,7 +11,7 @@ from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.coding.endings import ending_fault
 from pytest_ddtree.coding.pairs import contradiction
 from pytest_ddtree.coding.problems import Problem
-from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.errors import Infrastructure, NotKept
 from pytest_ddtree.exactness.baseline import record_baseline
 from pytest_ddtree.exactness.judged import JudgedAnswer
 from pytest_ddtree.exactness.levels import AnswerFailed, first_divergence, teacher_force
@@ -99,7 +99,7 @@ class CodingAnswers:
                 self._prompts_of(missing),
                 output=settings.coding_output,
                 concurrency=settings.coding_concurrency,
-                on_answer=lambda record, scores: self._book.keep(config.id, 0, Answer(record, scores)),
+                on_answer=lambda record, scores: self._keep(config, 0, Answer(record, scores)),
             )
             fresh = run.await_(recording, "coding")
             found |= {tag: (record, fresh.scores[tag]) for tag, record in fresh.records.items()}
@@ -129,7 +129,7 @@ class CodingAnswers:
             # What a speculative server counts wrongly is a finding about it; of the baseline it leaves nothing to compare with.
             if not record.ok and not (config.speculative and contradiction(record)):
                 raise AnswerFailed(record, "an answer to a coding problem")
-            self._book.keep(config.id, number, Answer(record))
+            self._keep(config, number, Answer(record))
             return record
 
         try:
@@ -153,6 +153,13 @@ class CodingAnswers:
                     f"an unfinished last answer ({self._opened.torn} bytes) was cut off; it is asked again"
                 )
         return self._opened
+
+    def _keep(self, config: Config, number: int, answer: Answer) -> None:
+        try:
+            self._book.keep(config.id, number, answer)
+        except NotKept as error:
+            self._run.lose(error)
+            self._run.check_kept()
 
     def _kept(self, config: Config, asked: Mapping[str, Request], number: int) -> dict[str, Answer]:
         """What an interrupted part of this run was answered to these requests already."""

@@ -85,7 +85,13 @@ class BaselineOnce:
             # A dead server explains more than a broken connection does.
             check_serving(run, BASELINE)
             raise
-        recording.save(run, asked.prompts, answers, floor, float32=asked.float32)
+        try:
+            recording.save(run, asked.prompts, answers, floor, float32=asked.float32)
+        except OSError as error:
+            raise Infrastructure(
+                f"{run.settings.records}: the baseline's answers cannot be recorded there ({error.strerror or error}): make that place "
+                "writable, or run without --ddtree-records"
+            ) from None
         return Baseline(answers, floor, asked.float32)
 
     def _ask(self, prompts: list[Prompt]) -> _Asked:

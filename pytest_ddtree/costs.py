@@ -69,7 +69,7 @@ class Clock:
                 seconds=time.monotonic() - began,
                 amount=test.amount,
             )
-            run.store("timing", timing=timing.as_json())
+            run.store_late("timing", timing=timing.as_json())
         return done
 
     def pytest_sessionfinish(self) -> None:
@@ -78,7 +78,7 @@ class Clock:
             tests = f"{self._skipped} test{'s' if self._skipped > 1 else ''}"
             text = f"{self._config.stash[BUDGET]}: {tests} did not run and judged nothing; what was measured before is valid"
             run.results.warnings.append(text)
-            run.store("warning", text=text)
+            run.store_late("warning", text=text)
 
 
 class PlanOnly:

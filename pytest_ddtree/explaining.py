@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.client.records import Record
-from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.errors import Infrastructure, not_kept
 from pytest_ddtree.exactness.judged import WorstToken
 from pytest_ddtree.exactness.levels import Prompt
 from pytest_ddtree.exactness.prompts import emitted_ids
@@ -90,7 +90,11 @@ class Explainer:
         trace = self._trace(shown, prompt, found)
         self._saved[config] = self._saved.get(config, 0) + 1
         path = self._run.run_dir / "corrupt" / f"{config.id}-{self._saved[config]}.json"
-        trace.save(path, config=config.id, why="; ".join(verdict.reasons), position=shown.worst.position)
+        try:
+            trace.save(path, config=config.id, why="; ".join(verdict.reasons), position=shown.worst.position)
+        except OSError as error:
+            # The verdict is what counts, and it says already what is wrong.
+            self._run.lose(not_kept(path, error))
         return prompt, replace(
             found,
             not_tried=why_not,

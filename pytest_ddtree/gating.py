@@ -81,7 +81,13 @@ class Gating:
         if keeper is None or keeper.expected is None:
             return
         if keeper.recorded:
-            write_expected(keeper.expected)
+            try:
+                write_expected(keeper.expected)
+            except OSError as error:
+                run.unwritten.append(
+                    f"{self._options.expected}: the expected figures are not updated: {error.strerror or error}"
+                )
+                run.results.warnings.append(run.unwritten[-1])
         run.results.warnings += keeper.orphans([BASELINE.id, *(config.id for config in run.configs)], cells)
 
     def _note(self, outcome: CellOutcome) -> CellOutcome:

@@ -127,7 +127,7 @@ class Controller:
             return
         found.results.warnings.extend(self.lost)
         self._config.stash[MERGED] = found
-        if session.exitstatus == pytest.ExitCode.OK and found.results.corrupt:
+        if session.exitstatus == pytest.ExitCode.OK and (found.results.corrupt or not found.written):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

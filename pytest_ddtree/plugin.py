@@ -48,6 +48,7 @@ pytest_plugins = [
     "pytest_ddtree.fixtures",
     "pytest_ddtree.exactness_fixtures",
     "pytest_ddtree.after_test",
+    "pytest_ddtree.keeping",
     "pytest_ddtree.carrier",
 ]
 
@@ -292,9 +293,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """
     config = session.config
     if RUN in config.stash:
-        config.stash[RUN].conclude()
-        if session.exitstatus == pytest.ExitCode.OK and config.stash[RUN].results.corrupt:
-            # No selection makes a corrupt server green, whatever the selected tests look at.
+        run = config.stash[RUN]
+        run.conclude()
+        if session.exitstatus == pytest.ExitCode.OK and (run.results.corrupt or run.lost or run.unwritten):
+            # No selection makes a corrupt server green, whatever the selected tests look at; nor is all well with results that are lost.
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if PLACE in config.stash:
             # Once a worker has said that it is done it has seconds to end, and a real server takes longer to stop.

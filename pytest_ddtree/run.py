@@ -20,7 +20,7 @@ from pytest_ddtree.client.loop import LoopThread
 from pytest_ddtree.client.sync import Client
 from pytest_ddtree.coding_eval import CodingEval
 from pytest_ddtree.dialects.effective import Mismatch
-from pytest_ddtree.errors import Infrastructure, NotVerified
+from pytest_ddtree.errors import Infrastructure, NotKept, NotVerified
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.explaining import Explainer
 from pytest_ddtree.gating import Gating
@@ -106,6 +106,8 @@ class Run:
         self.windows = WindowProbe(self)
         self._loop = LoopThread()
         self._store: Store | None = None
+        self.lost: NotKept | None = None
+        self.unwritten: list[str] = []
         self.secrets = known_secrets(settings.api_key, os.environ)
         self._makers = makers
         self._concluded = False
@@ -127,7 +129,39 @@ class Run:
         return self.servers.version()
 
     def store(self, kind: str, **fields: Any) -> None:
-        """Append one record to the session's results file, which exists from the first one on."""
+        """Append one record to the session's results file, which exists from the first one on.
+
+        Raises:
+            NotKept: it cannot be written, or something before it could not.
+        """
+        self.check_kept()
+        try:
+            self._append(kind, fields)
+        except NotKept as error:
+            self.lose(error)
+            self.check_kept()
+
+    def store_late(self, kind: str, **fields: Any) -> None:
+        """Append a record that belongs to no test; where it cannot be written the end of the session says so."""
+        with suppress(NotKept):
+            self.store(kind, **fields)
+
+    def lose(self, error: NotKept) -> None:
+        """From now on nothing is measured, for it could not be kept; every report says why, once."""
+        if self.lost is None:
+            # The run of one of several workers, and a comparison of builds, cannot be taken up again.
+            again = self.place is None and self.build_name is None
+            name = self.run_dir.name
+            more = f", then --ddtree-resume {name} goes on where this run stopped" if again else ""
+            self.lost = NotKept(f"{error}{more}")
+            self.results.warnings.append(str(self.lost))
+
+    def check_kept(self) -> None:
+        """Raise NotKept where something of this session could not be written."""
+        if self.lost is not None:
+            raise NotKept(str(self.lost))
+
+    def _append(self, kind: str, fields: dict[str, Any]) -> None:
         if self._store is None:
             self._store = Store(self.run_dir / "results.jsonl")
             self._store.append(
@@ -299,6 +333,7 @@ class Run:
         With `best` the baseline runs with its own best flags, which stands under every speedup; where these equal the flags that
         match the speculative servers it is the same server.
         """
+        self.check_kept()
         if reason is None and self.recall is not None:
             reason = self.recall.reason(config)
         return self.servers.get(config, reason, best=best)
@@ -307,7 +342,7 @@ class Run:
         """Store a warning and show it in every report, once."""
         if text not in self.results.warnings:
             self.results.warnings.append(text)
-            self.store("warning", text=text)
+            self.store_late("warning", text=text)
 
     def check(self) -> None:
         """Refuse options with which no server of this session can be had; starts none. Raises Infrastructure."""
@@ -402,7 +437,7 @@ class Run:
         if not self.results.empty and self._store is not None:
             account = self.ledger.account()
             self.results.overhead = str(account)
-            self.store("overhead", **account.as_json(), text=str(account))
+            self.store_late("overhead", **account.as_json(), text=str(account))
         self.gating.close(cells_of(self.settings))
 
     def close(self) -> None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_ddtree.errors import NotKept
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.results.model import Results, baseline_id
 from pytest_ddtree.results.overhead import added
-from pytest_ddtree.results.runs import FILE, SESSION, StoredRun, read_run
-from pytest_ddtree.results.store import Store, parse
+from pytest_ddtree.results.runs import FILE, SESSION, StoredRun, read_run, rebuild
+from pytest_ddtree.results.store import Store, Stored, parse
 
 Record = Mapping[str, Any]
 
@@ -21,6 +22,8 @@ class Merged:
     """What the workers of a run found, as a session of one process would have it."""
 
     stored: StoredRun
+    written: bool = True
+    """Whether the common file is there; where it could not be written, the workers' own are."""
 
     @property
     def results(self) -> Results:
@@ -49,12 +52,20 @@ def merge(folder: Path, groups: Sequence[str]) -> Merged | None:
             parts.append((group, records))
     if not parts:
         return None
-    with Store(folder / FILE) as store:
-        if not store.records:
-            for record in merged(parts):
-                fields = {name: value for name, value in record.items() if name not in ("schema", "kind")}
-                store.append(record["kind"], **fields)
-    return Merged(read_run(folder / FILE))
+    path = folder / FILE
+    try:
+        with Store(path) as store:
+            if not store.records:
+                for record in merged(parts):
+                    fields = {name: value for name, value in record.items() if name not in ("schema", "kind")}
+                    store.append(record["kind"], **fields)
+    except NotKept as error:
+        # A part of it would be taken for the whole; the workers' own files hold everything.
+        path.unlink(missing_ok=True)
+        found = rebuild(Stored(tuple(merged(parts)), 0, 0), path)
+        found.results.warnings.append(str(error))
+        return Merged(found, written=False)
+    return Merged(read_run(path))
 
 
 def merged(parts: Iterable[tuple[str, Sequence[Record]]]) -> Iterator[Record]:

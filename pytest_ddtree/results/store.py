@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import Any, Self
 
 import orjson
 
-from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.errors import Infrastructure, NotKept, not_kept
 
 SCHEMA = 2
 """Version of the records written here; every older one can still be read. 1: rounds without `build`, `start_no`, `at`, `again`, and no
@@ -71,9 +72,21 @@ class Store:
 
         Raises:
             StoreCorrupt: the file is damaged elsewhere, or another process is writing it.
+            NotKept: there is no room for it, or no right to write it.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
+        self._failed: NotKept | None = None
+        try:
+            stored = self._begin(path)
+        except OSError as error:
+            raise not_kept(path, error) from None
+        self.records = list(stored.records)
+        self.torn = stored.torn
+        self._size = stored.whole_bytes
+        self._open = True
+
+    def _begin(self, path: Path) -> Stored:
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             self._lock()
@@ -85,9 +98,7 @@ class Store:
         except BaseException:
             os.close(self._file)
             raise
-        self.records = list(stored.records)
-        self.torn = stored.torn
-        self._open = True
+        return stored
 
     def __enter__(self) -> Self:
         return self
@@ -98,13 +109,26 @@ class Store:
         self.close()
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Write one record and wait until the disk has it."""
+        """Write one record and wait until the disk has it.
+
+        Raises:
+            NotKept: the disk took it not, or not an earlier one; the file ends with the last whole record.
+        """
+        if self._failed is not None:
+            raise NotKept(str(self._failed))
         record = {"schema": SCHEMA, "kind": kind, **fields}
         line = orjson.dumps(record) + b"\n"
         view = memoryview(line)
-        while view:
-            view = view[os.write(self._file, view) :]
-        os.fsync(self._file)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+            os.fsync(self._file)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            self._failed = not_kept(self.path, error)
+            raise self._failed from None
+        self._size += len(line)
         self.records.append(record)
 
     def close(self) -> None:

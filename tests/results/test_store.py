@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,27 @@ def test_figures_are_those_of_the_rounds() -> None:
 def test_a_round_without_verify_steps_leaves_no_accept_length() -> None:
     figures = CellFigures(config="x", key=CellKey(60, 4), rounds=(a_round(0), a_round(1, verify_steps=None)))
     assert figures.accept_length is None
+
+
+def test_a_full_disk_is_told_with_its_place_and_leaves_whole_records(tmp_path: Path) -> None:
+    """The kernel itself refuses what is beyond a limit on the size of files, in the middle of a record."""
+    path = tmp_path / "results.jsonl"
+    program = f"""
+import resource
+from pathlib import Path
+from pytest_ddtree.errors import NotKept
+from pytest_ddtree.results.store import Store
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+store, said = Store(Path({str(path)!r})), []
+for number in range(5):
+    try:
+        store.append("note", number=number, text="x" * 900)
+    except NotKept as error:
+        said.append(str(error))
+print(len(store.records), len(said), *set(said))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"3 2 {path}: cannot be written (File too large)")
+    stored = parse(path.read_bytes(), "results.jsonl")
+    assert stored.torn == 0
+    assert [record["number"] for record in stored.records] == [0, 1, 2]
