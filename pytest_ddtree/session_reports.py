@@ -98,6 +98,7 @@ class JsonReport:
         if PLAN not in self._config.stash:
             return
         from pytest_ddtree.report import jsonreport
+        from pytest_ddtree.report.lastfigures import update_tests
 
         secrets, run = secrets_of(self._config), reported_of(self._config)
         ab = self._config.stash.get(AB, None)
@@ -106,4 +107,5 @@ class JsonReport:
         elif run is None:
             jsonreport.clean(json_report, secrets=secrets, environment=os.environ)
         else:
+            update_tests(json_report, run.results)
             jsonreport.enrich(json_report, run.report(), secrets=secrets, environment=os.environ)

@@ -42,7 +42,7 @@ def session_json(report: Report) -> dict[str, Any]:
         "effective": dict(results.effective),
         "fingerprints": {scope: of.as_json() for scope, of in report.fingerprints.items()},
     }
-    masked: dict[str, Any] = _plain(mask_values(value))
+    masked: dict[str, Any] = plain(mask_values(value))
     return masked
 
 
@@ -78,7 +78,7 @@ def clean(json_report: dict[str, Any], *, secrets: Sequence[str], environment: M
 
 def cell_metadata(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """What `pytest_json_runtest_metadata` adds to a test that measured a cell."""
-    value: dict[str, Any] = _plain(
+    value: dict[str, Any] = plain(
         {"ddtree": {"figures": figures.as_json(), "gates": [dict(gate) for gate in gates]}}
     )
     return value
@@ -86,9 +86,14 @@ def cell_metadata(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ())
 
 def properties(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ()) -> list[tuple[str, str]]:
     """User properties of a test for JUnit XML: figures with units in their names, then the outcome of each gate."""
+    found = [("ddtree.config", figures.config), ("ddtree.cell", figures.key.id), *figure_properties(figures)]
+    found.extend((f"ddtree.gate.{gate['metric']}", str(gate["outcome"])) for gate in gates)
+    return found
+
+
+def figure_properties(figures: CellFigures) -> list[tuple[str, str]]:
+    """The figures of a cell as properties, with how many rounds they rest on."""
     found = [
-        ("ddtree.config", figures.config),
-        ("ddtree.cell", figures.key.id),
         ("ddtree.tok_s", f"{figures.tok_s.value:.6g}"),
         ("ddtree.ttft_p90_ms", f"{figures.ttft_s.p90 * 1e3:.6g}"),
         ("ddtree.ms_per_token_p90", f"{figures.time_per_token_s.p90 * 1e3:.6g}"),
@@ -96,7 +101,6 @@ def properties(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ()) ->
     ]
     if figures.accept_length is not None:
         found.append(("ddtree.accept_length", f"{figures.accept_length:.6g}"))
-    found.extend((f"ddtree.gate.{gate['metric']}", str(gate["outcome"])) for gate in gates)
     return found
 
 
@@ -105,12 +109,12 @@ def _versions(known: Mapping[str, Any]) -> dict[str, Any]:
     return {name: known[name] for name in ("Python", "Platform", "Packages", "Plugins") if name in known}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Without NaN and infinities, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     return value
