@@ -24,11 +24,11 @@ from pytest_ddtree.workload.measure import CellMeasurement
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.selfcheck import ClientLimits
-from pytest_ddtree.workload.steps import uncounted_steps
+from pytest_ddtree.workload.steps import wrong_steps
 
 
 class AcceptLengthWrong(AssertionError):
-    """The server reports fewer verify steps than it took: a verdict on the server, so the test fails."""
+    """The server reports verify steps that cannot be true: a verdict on the server, so the test fails."""
 
 
 async def measure_rounds(
@@ -60,7 +60,7 @@ async def measure_rounds(
     rounds = list(before)
 
     def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
-        wrong = uncounted_steps(load.records)
+        wrong = wrong_steps(load.records)
         if wrong is not None:
             raise AcceptLengthWrong(f"{config} {key.id}, {wrong}")
         natural = natural_endings(load.records, eos)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 Outcome = Literal[
     "ok",  # finished with `stop` or `length`, every token accounted for
@@ -107,9 +107,15 @@ class Record:
 
     @property
     def verify_steps(self) -> int | None:
-        """Verify steps of this request (`spec_verify_ct`); None where the server does not say."""
+        """Verify steps of this request (`spec_verify_ct`); None where the server does not say, and for what is no count."""
         value = self.meta.get("spec_verify_ct")
-        return value if isinstance(value, int) and value > 0 else None
+        return value if _is_count(value) and value > 0 else None
+
+    @property
+    def malformed_steps(self) -> str | None:
+        """What the server says in place of a number of verify steps, as it came; None where it says a number or nothing."""
+        value = self.meta.get("spec_verify_ct")
+        return None if value is None or _is_count(value) else repr(value)
 
     @property
     def accept_length(self) -> float | None:
@@ -164,3 +170,7 @@ class TokenScore:
     @property
     def is_argmax(self) -> bool:
         return self.top[0][0] == self.token_id
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

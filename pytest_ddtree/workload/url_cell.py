@@ -31,7 +31,7 @@ from pytest_ddtree.workload.natural import natural_numbers
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.shape import infeasible, longest_output, request_count
-from pytest_ddtree.workload.steps import steps_disagree, uncounted_steps
+from pytest_ddtree.workload.steps import steps_disagree, wrong_steps
 from pytest_ddtree.workload.texts import Workload
 from pytest_ddtree.workload.watching import Watch, request_limit, running_limit
 
@@ -102,7 +102,7 @@ async def measure_url(
             watch = Watch(client)
 
             def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
-                wrong = uncounted_steps(load.records)
+                wrong = wrong_steps(load.records)
                 if wrong is not None:
                     raise CellNotMeasured(wrong)
                 if steps_disagree(cell.verify_steps, watch.counted_steps):

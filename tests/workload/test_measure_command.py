@@ -166,8 +166,17 @@ def model_with_an_end(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_steps_that_were_not_counted_give_no_accept_length(
-    serve: Any, model_with_an_end: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        pytest.param(2, "the server claims 2 verify steps and sent 4 messages", id="too-few"),
+        pytest.param(200, "an accept length of 0.2", id="more-than-tokens"),
+        pytest.param(-1, "spec_verify_ct is -1, which is no number", id="negative"),
+        pytest.param("twelve", "spec_verify_ct is 'twelve', which is no number", id="a-word"),
+    ],
+)
+def test_steps_that_cannot_be_true_give_no_accept_length(
+    serve: Any, model_with_an_end: Path, capsys: pytest.CaptureFixture[str], steps: object, says: str
 ) -> None:
     def miscounting(asked: Asked) -> Script:
         if asked.path != "/generate":
@@ -175,7 +184,7 @@ def test_steps_that_were_not_counted_give_no_accept_length(
         ids = list(range(100, 100 + asked.json["sampling_params"]["max_new_tokens"]))
         pieces = [ids[start : start + 10] for start in range(0, len(ids), 10)]
         finish = {"type": "length"}
-        return stream(generate_events(pieces, finish=finish, meta={"spec_verify_ct": 2}), gap_s=0.02)
+        return stream(generate_events(pieces, finish=finish, meta={"spec_verify_ct": steps}), gap_s=0.02)
 
     server, _ = serve(miscounting)
     words = ["--tokenizer", str(model_with_an_end), "--context", "1500", "--output", "40", "--turnovers", "1"]
@@ -183,7 +192,7 @@ def test_steps_that_were_not_counted_give_no_accept_length(
     said = capsys.readouterr().err
     if "client-bound" in said:
         pytest.skip("this machine is too busy to measure on, and the command says so")
-    assert "the server claims 2 verify steps and sent 4 messages" in said
+    assert says in said
 
 
 def ending(asked: Asked, limits: dict[tuple[int, ...], int]) -> Script:

@@ -16,6 +16,7 @@ from pytest_ddtree.workload.endings import EndingLimits, distinct_ratio, endings
 from pytest_ddtree.workload.gpu import read_gpus, throttle_reasons, visible_indices
 from pytest_ddtree.workload.rounds import SamplingRule, decide, rate_interval
 from pytest_ddtree.workload.shape import infeasible, longest_output, output_lengths, request_count
+from pytest_ddtree.workload.steps import wrong_steps
 from pytest_ddtree.workload.validity import GpuState, invalid_reasons
 from pytest_ddtree.workload.watching import request_limit, running_limit
 
@@ -305,3 +306,30 @@ def test_only_throttling_that_slows_counts() -> None:
 
 def test_gpus_can_be_asked_for_on_any_machine() -> None:
     assert all(isinstance(gpu, GpuState) for gpu in read_gpus())
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        (None, None),
+        (0, None),
+        (2, None),
+        (3, None),
+        (4, "3 tokens"),
+        (15, "accept length of 0.20 is impossible"),
+        (-3, "spec_verify_ct is -3"),
+        (1.5, "spec_verify_ct is 1.5"),
+        (True, "spec_verify_ct is True"),
+        ("3", "spec_verify_ct is '3'"),
+    ],
+)
+def test_verify_steps_that_cannot_be_true_are_told(record: Any, steps: object, says: str | None) -> None:
+    found = wrong_steps([record([(1, 1), (2, 3)], spec_verify_ct=steps)])
+    assert found is None if says is None else found is not None and says in found
+
+
+def test_steps_are_compared_over_the_round_and_of_answers_only(record: Any) -> None:
+    """A step that one request took behind its end is none of too many."""
+    answers = [record([(1, 1)], spec_verify_ct=2), record([(1, 4), (2, 8)], spec_verify_ct=2)]
+    assert wrong_steps(answers) is None
+    assert wrong_steps([*answers, record([], outcome="cut", spec_verify_ct=90)]) is None

@@ -59,10 +59,14 @@ def usage_problems(subject: Subject, prompt: Prompt, record: Record, *, stream: 
 def _step_problems(subject: Subject, record: Record, *, stream: bool) -> list[str]:
     """What `spec_verify_ct` and `spec_accept_length` say against the tokens and chunks."""
     steps = record.verify_steps
+    if record.malformed_steps is not None:
+        return [f"spec_verify_ct is {record.malformed_steps}, which is no number of verify steps"]
     if steps is None:
         return []
     problems = histogram_problems(record)
     tokens = record.completion_tokens
+    if steps > tokens:
+        problems.append(f"{tokens} tokens in {steps} verify steps, but every step emits a token")
     said = record.meta.get("spec_accept_length")
     if isinstance(said, int | float) and abs(said - tokens / steps) > 0.01 * tokens / steps + 1.0 / steps:
         problems.append(f"spec_accept_length {said:.3f}, but {tokens} tokens in {steps} verify steps")
