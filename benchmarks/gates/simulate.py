@@ -1,6 +1,6 @@
 """Power and false alarms of the gates, by simulation of whole sessions through the functions that judge real ones.
 
-    python benchmarks/gates/simulate.py [--sessions 1000] [--seed 0] [--round-noise 0.02] [--start-noise 0.0025]
+    python benchmarks/gates/simulate.py [--sessions 1000] [--seed 0] [--round-noise 0.02] [--start-noise 0.0025] [--only ab]
 
 A session has 12 cells, 4 of them headlines, all five metrics. Every round has an effect of its prompts (10 %, the same on both sides,
 so that pairing removes it) and noise of its own; every start of a server moves all its cells together and each cell a little. In the
@@ -182,6 +182,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--round-noise", type=float, default=0.02)
     parser.add_argument("--start-noise", type=float, default=0.0025)
+    parser.add_argument("--only", choices=["ab", "across"], help="the lines of one kind of comparison")
     options = parser.parse_args()
     world = World(options.round_noise, options.start_noise)
     generator = np.random.default_rng(options.seed)
@@ -204,6 +205,8 @@ def main() -> None:
         ("across sessions, 8 starts", "10 % in one headline cell", losses(first=0.10), 8),
     ]
     for name, what, lost, stored in rows:
+        if options.only not in (None, "ab" if stored is None else "across"):
+            continue
         found = [
             ab(generator, world, lost) if stored is None else across(generator, world, lost, stored)
             for _ in range(options.sessions)

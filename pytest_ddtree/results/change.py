@@ -15,6 +15,9 @@ from pytest_ddtree.results.tolerance import Tolerance
 
 Outcome = Literal["worse", "better", "fine", "undecided", "no change seen"]
 
+BY_STAY = 0.005
+"""How often the stays alone may show by chance what they must show too: a few that agree by luck look like a quiet machine."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -31,26 +34,31 @@ class Change:
     alpha: float
     judged: bool = False
     """All cells together, or a headline: that nothing was seen of it is not enough, a loss must be excluded."""
+    stays: Loss | None = None
+    """The same with each stay of a build as a single observation, where there are enough stays for it to say something."""
 
     @property
     def outcome(self) -> Outcome:
-        """`worse` or `better` when the interval lies wholly beyond the tolerance on that side.
+        """`worse` or `better` when the interval lies wholly beyond the tolerance on that side, whatever stays did by luck.
 
         Else `fine` or `undecided`, by the rule of the gates, for what is judged, and `no change seen` for all others.
         """
         found = decide(self.loss, self.tolerance.share, self.alpha)
+        limit = log_share(self.tolerance.share)
         if found == "regressed":
-            return "worse"
-        if not math.isinf(self.loss.error) and self.loss.at_most(self.alpha) < -log_share(
-            self.tolerance.share
-        ):
+            if self.stays is None or self.stays.at_least(BY_STAY) > limit:
+                return "worse"
+            found = "undecided"
+        gained = not math.isinf(self.loss.error) and self.loss.at_most(self.alpha) < -limit
+        if gained and (self.stays is None or self.stays.at_most(BY_STAY) < -limit):
             return "better"
         return found if self.judged else "no change seen"
 
     @property
     def visible(self) -> float:
         """The smallest loss that would have been found with 95 % power, as a share."""
-        return self.loss.visible(self.tolerance.share, self.alpha)
+        loss, alpha = self._weaker
+        return loss.visible(self.tolerance.share, alpha)
 
     @property
     def ratio(self) -> tuple[float, float, float]:
@@ -72,6 +80,7 @@ class Change:
     def gate(self, against: str, *, what: str | None = None) -> Gate:
         """The same as the gates of a single session say it; `against` names the other side."""
         outcome = self.outcome
+        loss, alpha = self._weaker
         return Gate(
             outcome="regressed" if outcome == "worse" else "undecided" if outcome == "undecided" else "fine",
             what=self.where if what is None else what,
@@ -80,12 +89,18 @@ class Change:
             higher_is_better=self.metric.higher_is_better,
             before=self.before,
             now=self.now,
-            loss=self.loss,
+            loss=loss,
             tolerance=self.tolerance,
-            alpha=self.alpha,
+            alpha=alpha,
             against=against,
             digits=3 if self.key is None else self.metric.digits,
         )
+
+    @property
+    def _weaker(self) -> tuple[Loss, float]:
+        """Which of the two, rounds or stays, would have found only the larger loss, and its level."""
+        found = [(self.loss, self.alpha), *([] if self.stays is None else [(self.stays, BY_STAY)])]
+        return max(found, key=lambda one: one[0].visible(self.tolerance.share, one[1]))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -18,6 +18,9 @@ from pytest_ddtree.results.tolerance import Tolerance, across_sessions, start_sp
 RESTLESS = 0.03
 """Stays that are less far apart bias their mean by no more than the tolerance and the interval absorb (an even drift cancels anyway)."""
 
+SEVERAL = 3
+"""Of so many stays the deviation says something; two may agree by luck."""
+
 _SETTING = ("gpu.", "model.", "draft.", "workload.")
 """What must agree before figures of two sessions may be compared."""
 
@@ -69,9 +72,13 @@ def compare(
     for config, key, metric, one, other in pairs:
         loss = paired_loss(one, other, higher_is_better=metric.higher_is_better)
         assert loss is not None
-        if unrest is not None and block_rounds is not None:
-            by_stay = _block_losses(one, other, metric, block_rounds)
-            loss = mean_loss([stay.mean for stay in by_stay.values()])
+        stays = None
+        if block_rounds is not None:
+            by_stay = [stay.mean for stay in _block_losses(one, other, metric, block_rounds).values()]
+            if unrest is not None:
+                loss = mean_loss(by_stay)
+            elif len(by_stay) >= SEVERAL:
+                stays = mean_loss(by_stay)
         if metric is TOK_S:
             losses.append(loss)
         numbers = one.keys() & other.keys()
@@ -84,11 +91,13 @@ def compare(
                 now=_geometric([other[number] for number in numbers]),
                 loss=loss,
                 tolerance=tolerance(metric.tolerance),
+                stays=stays,
                 alpha=share + half if alone and metric is TOK_S else share,
                 judged=(config, key) in headline or (alone and metric is TOK_S),
             )
         )
-    together = pooled_loss(losses) if unrest is None else _of_stays(pairs, block_rounds or 1)
+    of_stays = None if block_rounds is None else _of_stays(pairs, block_rounds)
+    together = pooled_loss(losses) if unrest is None else of_stays
     if together is None and losses:
         # A round each has no interval, which is no reason to say nothing of them together.
         together = Loss(math.fsum(loss.mean for loss in losses) / len(losses), math.inf, 1, len(losses))
@@ -101,6 +110,7 @@ def compare(
             now=math.exp(-together.mean),
             loss=together,
             tolerance=tolerance(POOLED_TOLERANCE),
+            stays=of_stays if unrest is None and of_stays is not None and of_stays.n >= SEVERAL else None,
             alpha=half,
             judged=True,
         )

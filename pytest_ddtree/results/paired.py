@@ -107,13 +107,18 @@ QUIET = 0.01
 
 
 def agree(blocks: Sequence[Loss]) -> bool:
-    """Whether blocks differ by no more than the noise of their own rounds explains (Cochran's Q); True for fewer than two."""
+    """Whether blocks differ by no more than the noise of their own rounds explains; True for fewer than two.
+
+    The F test of one-way analysis of variance with the noise of all blocks pooled: of a block of two rounds alone it is hardly known,
+    and a test that takes it for known calls most quiet machines restless.
+    """
     known = [block for block in blocks if not math.isinf(block.error)]
     if len(known) < 2:
         return True
-    if any(block.error == 0 for block in known):
+    within = math.fsum(block.error**2 for block in known) / len(known)
+    if within == 0:
         return len({block.mean for block in known}) == 1
-    weights = [1 / block.error**2 for block in known]
-    centre = math.fsum(w * b.mean for w, b in zip(weights, known, strict=True)) / math.fsum(weights)
-    q = math.fsum(w * (b.mean - centre) ** 2 for w, b in zip(weights, known, strict=True))
-    return float(stats.chi2.sf(q, len(known) - 1)) >= QUIET
+    centre = math.fsum(block.mean for block in known) / len(known)
+    between = math.fsum((block.mean - centre) ** 2 for block in known) / (len(known) - 1)
+    freedom = math.fsum(block.freedom for block in known)
+    return float(stats.f.sf(between / within, len(known) - 1, freedom)) >= QUIET

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ddtree.grid import CellKey
-from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.change import Change, Comparison
 from pytest_ddtree.results.compare import compare
 from pytest_ddtree.results.model import Results, key_from_json, key_json
 from pytest_ddtree.results.selectors import headline_cells
@@ -96,7 +96,8 @@ def in_turns(
     passes = design.passes
     while True:
         found = compared(passes)
-        reasons = "; ".join(dict.fromkeys(filter(None, map(would_tell, found))))
+        first = passes == design.passes
+        reasons = "; ".join(dict.fromkeys(filter(None, (would_tell(one, first=first) for one in found))))
         if not reasons:
             return found, ""
         if passes >= design.cap:
@@ -113,17 +114,23 @@ def default_headline(configs: Mapping[str, Sequence[CellKey]]) -> tuple[tuple[st
     return headline_cells((), list(configs), cells)
 
 
-def would_tell(comparison: Comparison) -> str:
-    """Why further passes are worth their time; empty where they are not.
+def would_tell(comparison: Comparison, *, first: bool) -> str:
+    """Why further passes are worth their time; empty where they are not. `first`: none were added yet.
 
-    A build that is worse already is blamed whatever else they would show, unless the machine was not quiet.
+    A build that is worse already is blamed whatever else they would show, unless the machine was not quiet. But two stays that
+    agree by luck look like a quiet machine: what the first passes show is called a change when twice as many show it.
     """
     if comparison.unrest is not None:
         return "the machine is not quiet, passes disagree"
+    if first and comparison.beyond_noise:
+        return f"to be confirmed: {_names(comparison.beyond_noise)}"
     if any(change.outcome == "worse" for change in comparison.changes) or not comparison.undecided:
         return ""
-    open_changes = ", ".join(f"{change.where} {change.metric}" for change in comparison.undecided)
-    return f"undecided: {open_changes}"
+    return f"undecided: {_names(comparison.undecided)}"
+
+
+def _names(changes: Sequence[Change]) -> str:
+    return ", ".join(f"{change.where} {change.metric}" for change in changes)
 
 
 def _of(results: Results, config: str) -> Results:

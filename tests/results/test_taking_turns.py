@@ -235,3 +235,38 @@ def test_the_record_says_the_same_as_the_session(
 def test_the_design_is_read_back_as_it_was_written() -> None:
     written = design(TWO)
     assert AbDesign.from_json(written.as_json(), {}) == written
+
+
+def test_what_the_first_passes_show_is_confirmed_by_as_many_more() -> None:
+    turns, said = Turns(0.3, 0.01), list[str]()
+    (comparison,), stopped = in_turns(design(), turns, say=said.append)
+    assert comparison.changes[0].outcome == "worse"
+    assert turns.asked == [2, 4]
+    assert said == [f"to be confirmed: {CONFIG} ctx60-c1 tok_s; 2 more passes"]
+    assert not stopped
+
+
+def test_stays_that_agree_by_luck_blame_nobody() -> None:
+    # Rounds that agree closely inside stays, and four stays that differ by too little to be called unrest.
+    logs = [shift + spread for shift in (-0.06, -0.05, -0.10, -0.07) for spread in (0.02, -0.02) * 2]
+    comparison = compared(logs, rounds=4)
+    (lone,) = [change for change in comparison.changes if change.metric is TOK_S]
+    assert comparison.unrest is None
+    assert lone.loss.at_least(lone.alpha) > 0.0305
+    assert lone.stays is not None
+    assert lone.stays.at_least(0.005) < 0.03
+    assert lone.outcome == "undecided"
+
+
+@pytest.mark.parametrize("stay_noise", [0.0, 0.03, 0.10])
+def test_unchanged_builds_are_not_blamed_however_much_each_stay_moves(stay_noise: float) -> None:
+    for seed in range(25):
+        generator = random.Random(seed)
+        stays = [generator.gauss(0, stay_noise) for _ in range(8)]
+        logs = [stay + generator.gauss(0, 0.03) for stay in stays for _ in range(2)]
+
+        def made(passes: int, logs: Sequence[float] = logs) -> tuple[Comparison, ...]:
+            return (compared(logs[: 2 * passes]),)
+
+        (comparison,), _ = in_turns(design(), made)
+        assert comparison.beyond_noise == ()
