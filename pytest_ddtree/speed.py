@@ -66,6 +66,8 @@ class Speed:
         self._settings = run.settings
         self._on_measured = on_measured
         self._indices: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._written: dict[tuple[str, CellKey], tuple[Round, ...]] = {}
+        """What this session stored of each cell: an attempt that broke off is gone on with, for the store keeps the first of two."""
 
     def use_prompts(self, chosen: Mapping[tuple[str, int], Sequence[int]]) -> None:
         """Use the prompts that an earlier part of this run chose: (`CellKey.prompts`, context) -> their numbers."""
@@ -148,7 +150,10 @@ class Speed:
                     run.store("warning", text=text)
 
     def _stored(self, config: Config, key: CellKey) -> tuple[Round, ...]:
-        """Rounds that an interrupted run measured. Raises Infeasible."""
+        """Rounds that an interrupted run, or an attempt that broke off, measured. Raises Infeasible."""
+        written = self._written.get((config.id, key))
+        if written is not None:
+            return written
         recall = self._run.recall
         if recall is None:
             return ()
@@ -207,13 +212,19 @@ class Speed:
                 cache="radix off" if uncached else one.cache,
             ),
             extra=sampling_of(key, run.facts.sampling),
-            keep=lambda one: run.store("round", round=one.as_json()),
+            keep=lambda one: self._store(one, before),
             client_lag=settings.client_lag,
             deadline_s=settings.request_timeout,
             spent=run.ledger.add,
             watch=self._watch(server),
         )
         return run.await_(measuring, None)
+
+    def _store(self, one: Round, before: tuple[Round, ...]) -> None:
+        self._run.store("round", round=one.as_json())
+        if one.again == 0:
+            name = (one.config, one.key)
+            self._written[name] = (*self._written.get(name, before), one)
 
     def _watch(self, server: Server) -> Watch:
         settings = self._settings
@@ -278,3 +289,9 @@ class Speed:
         indices = run.await_(choosing, "warm-up")
         self._indices[(key.prompts, key.context)] = indices
         run.store("prompts", workload=key.prompts, context_tokens=key.context, indices=list(indices))
+        # Readers drop the rounds with the prompts before.
+        self._written = {
+            (config, cell): rounds
+            for (config, cell), rounds in self._written.items()
+            if (cell.prompts, cell.context) != (key.prompts, key.context)
+        }

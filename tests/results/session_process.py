@@ -15,7 +15,10 @@ def start_session(results: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", *arguments, f"--ddtree-results={results}"],
         cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
+        env={
+            **{name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
+            "PYTHONPATH": str(Path(__file__).parent),  # plugins that a test gives with -p
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -70,6 +70,23 @@ def test_a_session_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_cell_that_broke_off_is_gone_on_with_and_no_round_is_stored_twice(tmp_path: Path) -> None:
+    """The baseline's cell is asked for again by the config that is compared with it; a reader would keep the first of two rounds."""
+    rounds = ("--ddtree-concurrency=1", "--ddtree-rounds=4", "--ddtree-min-rounds=4")
+    code, output = run(tmp_path, "-p", "breaking_off", *rounds)
+    assert code == pytest.ExitCode.TESTS_FAILED, output
+    assert "broken off by a test" in output
+    (path,) = find_runs(tmp_path)
+    stored = parse(path.read_bytes(), str(path)).records
+    names = [
+        (record["round"]["config"], record["round"]["number"])
+        for record in stored
+        if record["kind"] == "round"
+    ]
+    assert names == [(config, number) for config in ("baseline", "b8-k4-wnone") for number in range(4)]
+
+
+@pytest.mark.slow
 def test_a_planted_slow_down_fails_the_gate_inside_the_test(tmp_path: Path) -> None:
     expected = tmp_path / "expected"
     gated = (
