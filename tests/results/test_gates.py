@@ -12,7 +12,7 @@ from made import a_cell
 
 from pytest_ddtree.results.gates import LOOKS, Design, decide, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import ACCEPT, METRICS, SPEEDUP, TOK_S, TTFT_P90, round_values
-from pytest_ddtree.results.paired import log_share, mean_loss, paired_loss, pooled_loss
+from pytest_ddtree.results.paired import agree, log_share, mean_loss, paired_loss, pooled_loss
 from pytest_ddtree.results.tolerance import Tolerance, across_sessions, start_spread, within_session
 
 RATES = st.dictionaries(st.integers(0, 9), st.floats(0.1, 1e4), min_size=1)
@@ -183,3 +183,16 @@ def test_more_starts_on_each_side_are_less_noise() -> None:
     one, two = (within_session(0.01, (n, n), spread).share for n in (1, 2))
     assert one == pytest.approx(two * math.sqrt(2))
     assert within_session(0.03).share == 0.03
+
+
+@pytest.mark.parametrize("stays", [2, 8])
+def test_stays_of_two_rounds_on_a_quiet_machine_agree(stays: int) -> None:
+    generator = np.random.default_rng(5)
+
+    def some(apart: float) -> bool:
+        shifts = [apart * (number % 2) for number in range(stays)]
+        return agree([mean_loss(generator.normal(shift, 0.03, 2).tolist()) for shift in shifts])
+
+    assert sum(not some(0.0) for _ in range(300)) <= 10
+    if stays > 2:
+        assert sum(not some(0.3) for _ in range(50)) >= 48
