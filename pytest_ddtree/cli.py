@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
+import select
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -35,7 +39,7 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0 when it did what was asked, 2 for a wrong call."""
+    """Run a command; the exit code is 0 when it did what was asked, 2 for a wrong call, 141 when nobody reads it."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in ("-h", "--help"):
         print(usage())
@@ -50,5 +54,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{said}{usage()}", file=sys.stderr)
         return 2
     module, _ = COMMANDS[words[0]]
-    code: int = import_module(module).run(words[1:])
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal of few letters shows a sign that it has none for as `?`.
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        code: int = import_module(module).run(words[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        return 128 + signal.SIGPIPE
     return code
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe that its reader closed (`| head -1`); then nothing more is written to it, at exit either."""
+    output = sys.stdout.fileno()
+    poll = select.poll()
+    poll.register(output, 0)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+        return False
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, output)
+    os.close(nowhere)
+    return True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pytest_ddtree.axes import WorkloadChoice, parse_workload
@@ -20,6 +21,7 @@ class OptionError(ValueError):
 
 
 Parse = Callable[[str], Any]
+T = TypeVar("T")
 
 
 def one_of(*allowed: str) -> Parse:
@@ -112,6 +114,39 @@ def shell_words(text: str) -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise OptionError(f"cannot be split into arguments: {error}") from None
+
+
+def port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise OptionError(f"takes a port, a number from 1 to 65535, not {text!r}")
+    return int(text)
+
+
+def server_words(text: str) -> tuple[str, ...]:
+    """Arguments of a server; what could be no port is refused before anything is started with it."""
+    words = shell_words(text)
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if re.fullmatch(r"--([a-z-]+-)?port", name):
+            if not equals:
+                value = words[place + 1] if place + 1 < len(words) else ""
+            try:
+                port(value)
+            except OptionError as error:
+                raise OptionError(f"{name} {error}") from None
+    return words
+
+
+def argument(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A parser of option values as a type for argparse, which then says what is wrong in the same words."""
+
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except OptionError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
 
 
 def url(text: str) -> str:

@@ -35,6 +35,7 @@ from pytest_ddtree.option_values import (
     paths,
     prefixes,
     said_by,
+    server_words,
     shell_words,
     urls,
     whole,
@@ -124,11 +125,11 @@ OPTIONS: tuple[Option, ...] = (
         "PATH",
     ),
     Option(
-        "server-args", shell_words, None, "Further arguments of every server, quoted as one string.", "ARGS"
+        "server-args", server_words, None, "Further arguments of every server, quoted as one string.", "ARGS"
     ),
-    Option("spec-args", shell_words, None, "Further arguments of the speculative servers alone.", "ARGS"),
+    Option("spec-args", server_words, None, "Further arguments of the speculative servers alone.", "ARGS"),
     Option(
-        "baseline-args", shell_words, None, "Further arguments of the non-speculative server alone.", "ARGS"
+        "baseline-args", server_words, None, "Further arguments of the non-speculative server alone.", "ARGS"
     ),
     Option("python", path, None, "Interpreter that has SGLang. Default: the one that runs pytest.", "PATH"),
     Option("sglang-src", path, None, "SGLang checkout, put first on PYTHONPATH.", "DIR"),

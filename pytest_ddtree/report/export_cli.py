@@ -37,7 +37,6 @@ def run(argv: Sequence[str]) -> int:
         if options.output is None:
             sys.stdout.write(text)
         else:
-            options.output.parent.mkdir(parents=True, exist_ok=True)
             options.output.write_text(text, "utf-8")
     except (NoSuchRun, Infrastructure, OSError) as error:
         print(f"pytest-ddtree export: {error}", file=sys.stderr)

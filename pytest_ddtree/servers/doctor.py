@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from pytest_ddtree.dialects import registry
+from pytest_ddtree.option_values import argument, port
 from pytest_ddtree.servers import chosen, gpu, lock, ports, stale
 from pytest_ddtree.servers.argv import environment
 from pytest_ddtree.servers.errors import ServerError
@@ -54,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--sglang-src", type=Path, help="SGLang checkout, put first on PYTHONPATH")
     parser.add_argument("--launch-prefix", default="", help="words before the server's command")
     parser.add_argument("--dialect", help="how the build spells a config; default: probed")
-    parser.add_argument("--port", type=int, help="a port that must be free")
+    parser.add_argument("--port", type=argument(port), help="a port that must be free")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     options = parser.parse_args(argv)
     wanted = options.python is not None or options.sglang_src is not None or bool(options.launch_prefix)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pytest_ddtree.client.loop import LoopThread, loop_factory
 from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.option_values import argument, url
 from pytest_ddtree.workload.cell import CellSpec
 from pytest_ddtree.workload.datasets import load_questions
 from pytest_ddtree.workload.rounds import SamplingRule
@@ -32,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         description="Measure one cell: tok/s, latencies and accept length at one context, concurrency and output.",
         epilog="Exit code: 0 measured, 1 not measured (the reason is on standard error), 2 wrong arguments.",
     )
-    cli.add_argument("url", help="of the server, such as http://127.0.0.1:30000")
+    cli.add_argument("url", type=argument(url), help="of the server, such as http://127.0.0.1:30000")
     cli.add_argument("--api", choices=("generate", "completions", "chat"), default="generate")
     cli.add_argument("--context", type=_positive, default=1024, metavar="TOKENS", help="prompt length (1024)")
     cli.add_argument("--concurrency", type=_positive, default=1, metavar="N", help="requests under way (1)")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,7 +140,7 @@ def test_exports_can_be_read_by_what_they_are_for(tmp_path: Path, capsys: pytest
     assert json.loads(texts["json"])["cells"][0]["config"] == "baseline"
     assert texts["html"].startswith("<!doctype html>")
     assert texts["markdown"].startswith("## ddtree")
-    file = tmp_path / "new" / "out.csv"
+    file = tmp_path / "out.csv"
     assert export_cli.run([*arguments, "csv", "-o", str(file)]) == 0
     assert file.read_text() == texts["csv"]
     assert export_cli.run(["nothing", "--results", str(tmp_path)]) == 2
@@ -157,3 +160,41 @@ def test_the_time_of_a_round_is_a_time(tmp_path: Path, capsys: pytest.CaptureFix
     assert export_cli.run(["last", "--format", "rounds-csv", "--results", str(tmp_path)]) == 0
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert float(row["at"]) == at
+
+
+COMMAND = (sys.executable, "-c", "from pytest_ddtree.cli import main; raise SystemExit(main())")
+
+
+def test_a_terminal_of_few_letters_is_written_to(tmp_path: Path) -> None:
+    a_run(tmp_path, "20260101T0-1", 150.0)
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    done = subprocess.run(
+        [*COMMAND, "show", "last", "--results", str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"151.5 ?" in done.stdout
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    a_run(tmp_path, "20260101T0-1", 150.0)
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as pipe:
+        done = subprocess.run(
+            [*COMMAND, "show", "last", "--results", str(tmp_path)],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_an_export_makes_no_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path, "20260101T0-1", 150.0)
+    out = tmp_path / "mistyped" / "cells.csv"
+    assert export_cli.run(["last", "--results", str(tmp_path), "-o", str(out)]) == 2
+    assert str(out) in capsys.readouterr().err
+    assert not out.parent.exists()

@@ -90,3 +90,11 @@ def test_a_port_is_free(capsys: pytest.CaptureFixture[str], place: str) -> None:
     if place == "asked":
         number = found["text"].split("(")[1].rstrip(")")
         assert report(capsys, "--port", number)[1]["port"]["text"] == f"{number} is free"
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "-3", "x"])
+def test_what_is_no_port_is_a_usage_error(capsys: pytest.CaptureFixture[str], port: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        report(capsys, f"--port={port}")
+    assert caught.value.code == 2
+    assert "from 1 to 65535" in capsys.readouterr().err

@@ -192,3 +192,11 @@ def test_whatever_is_typed_is_taken_or_refused_by_name(text: str) -> None:
 
 def test_the_key_is_not_shown() -> None:
     assert "s3cret" not in repr(settings(api_key="s3cret"))
+
+
+@pytest.mark.parametrize("field", ["server_args", "spec_args", "baseline_args"])
+@pytest.mark.parametrize("words", ["--port 99999", "--port=0", "--tp 2 --nccl-port x", "--port"])
+def test_what_is_no_port_is_refused_before_a_server_gets_it(field: str, words: str) -> None:
+    with pytest.raises(OptionError, match="port takes a port, a number from 1 to 65535"):
+        settings(**{field: words})
+    assert settings(**{field: "--tp 2 --port 30000 --report-port-x y"}) is not None

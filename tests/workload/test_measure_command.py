@@ -257,6 +257,14 @@ def test_a_cell_that_does_not_fit_is_not_tried(serve: Any, capsys: pytest.Captur
     assert {asked.path for asked in server.asked} == {"/server_info"}
 
 
+@pytest.mark.parametrize("url", ["foo", "ftp://host", "http://", "http://host:99999", "http://host:y"])
+def test_what_is_no_address_is_a_usage_error(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        measure_cli.run([url])
+    assert caught.value.code == measure_cli.USAGE
+    assert "takes a URL" in capsys.readouterr().err
+
+
 def test_wrong_words_are_a_usage_error() -> None:
     with pytest.raises(SystemExit) as caught:
         measure_cli.run(["http://x", "--concurrency", "0"])
