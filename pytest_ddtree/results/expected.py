@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -221,9 +222,9 @@ def _sample(item: Mapping[str, Any]) -> Sample:
     values: dict[str, Values] = {}
     for name in METRICS:
         if name in item:
-            values[name] = {
-                number: float(value) for number, value in enumerate(item[name]) if value is not None
-            }
+            if not isinstance(item[name], list) or None in item[name]:
+                raise ValueError(f"{name} must be a list with a number for every round")
+            values[name] = {number: float(value) for number, value in enumerate(item[name])}
             if any(not math.isfinite(value) or value <= 0 for value in values[name].values()):
                 raise ValueError(f"{name} must be positive")
     return Sample(str(item["date"]), str(item["build"]), values, item.get("origin"))
@@ -251,10 +252,8 @@ def _sample_json(sample: Sample) -> dict[str, Any]:
         values = sample.values.get(name)
         if values:
             # Six digits: more than any clock is worth, fewer than would fill a diff.
-            item[name] = [
-                float(f"{values[number]:.6g}") if number in values else None
-                for number in range(max(values) + 1)
-            ]
+            unbroken = takewhile(values.__contains__, count())
+            item[name] = [float(f"{values[number]:.6g}") for number in unbroken]
     return item
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Activity = Literal["start", "verify", "warm-up", "flush", "load", "coding"]
@@ -20,6 +20,10 @@ class Account:
     parts: Mapping[str, float] = field(default_factory=dict)
     workers: int = 1
     """How many sessions were added up; each has its own wall time, though they ran at once."""
+    sessions: int = 1
+    """How many sessions of one run, each of which resumed the one before, were added up."""
+    silent: int = 0
+    """How many more there were that ended without an account: they were killed."""
 
     @property
     def harness(self) -> float:
@@ -34,6 +38,13 @@ class Account:
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.parts.items() if seconds)
         several = f" of {self.workers} workers together" if self.workers > 1 else ""
+        whole = self.sessions + self.silent
+        if whole > 1:
+            several += (
+                f" in {self.sessions} of {whole} sessions of this run"
+                if self.silent
+                else f" in {whole} sessions of this run"
+            )
         return f"harness overhead {self.share:.1%} of {self.wall:.1f} s{several} ({parts or 'nothing else was done'})"
 
     def as_json(self) -> dict[str, Any]:
@@ -53,6 +64,15 @@ def added(accounts: Sequence[Mapping[str, Any]]) -> Account:
         for name, seconds in one["parts_s"].items():
             parts[name] = parts.get(name, 0.0) + float(seconds)
     return Account(sum(float(one["wall_s"]) for one in accounts), parts, len(accounts))
+
+
+def over_sessions(accounts: Sequence[Mapping[str, Any]], sessions: int) -> Account:
+    """The accounts of a run's sessions, of which all but the first resumed it, as stored, added up; one that was killed left none.
+
+    Raises KeyError or TypeError for what is no account.
+    """
+    total = added(accounts)
+    return replace(total, workers=1, sessions=len(accounts), silent=max(0, sessions - len(accounts)))
 
 
 class Ledger:

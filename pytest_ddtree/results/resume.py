@@ -128,7 +128,7 @@ class Resumed:
     def summary(self) -> str:
         """One line for the terminal."""
         torn = (
-            f"; {self.stored.torn} bytes of an unfinished last record were cut off"
+            f"; the {self.stored.torn} bytes of an unfinished last record at its end count for nothing, and go with the next record"
             if self.stored.torn
             else ""
         )

@@ -16,6 +16,7 @@ from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo, key_from_json
 from pytest_ddtree.results.order import drifts
+from pytest_ddtree.results.overhead import added, over_sessions
 from pytest_ddtree.results.store import StoreCorrupt, Stored, parse
 
 FILE = "results.jsonl"
@@ -53,6 +54,10 @@ class StoredRun:
     """In a comparison of builds: (build, whose non-speculative answers it was judged against, verdict)."""
     ab: Mapping[str, Any] = field(default_factory=dict)
     """In a comparison of builds: how they took turns and what is judged, as `AbDesign.as_json`; empty in other runs."""
+    sessions: int = 0
+    """How many sessions wrote this run: the first, and every one that resumed it."""
+    accounts: list[Mapping[str, Any]] = field(default_factory=list)
+    """Where the time of each session went that ended by itself (`Account.as_json`)."""
     torn: int = 0
     """Bytes of an unfinished last line, which were not read."""
 
@@ -135,6 +140,9 @@ def rebuild(stored: Stored, path: Path) -> StoredRun:
                 f"{path}, line {number}: a record of kind {record['kind']!r} that cannot be read "
                 f"({type(error).__name__}: {error}). The file was left as it is."
             ) from None
+    if run.sessions > 1 and run.accounts:
+        # The starts and rounds are those of all sessions, so the time has to be.
+        run.results.overhead = str(over_sessions(run.accounts, run.sessions))
     cells = cells_of(one for one in run.rounds if one.build is None)
     run.results.cells.update(
         {name: replace(figures, stopped=run.stopped.get(name, "")) for name, figures in cells.items()}
@@ -168,6 +176,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
     if kind == "run":
         # A resumed run has several; the first says when it began.
         run.header = run.header or record
+        run.sessions += 1
     elif kind == "fingerprint":
         scope = str(record["scope"]) if build is None else f"{build}:{record['scope']}"
         run.fingerprints.setdefault(scope, Fingerprint.from_json(record["fingerprint"]))
@@ -209,6 +218,8 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
     elif kind == "ab":
         run.ab = record
     elif kind == "overhead":
+        added([record])
+        run.accounts.append(record)
         results.overhead = str(record["text"])
     elif kind == "differences":
         compared = f"{record['config']} against the {record['baseline']} baseline"

@@ -77,8 +77,9 @@ def test_nothing_there_yet_is_empty(tmp_path: Path) -> None:
         '{"schema": 99, "entries": []}',
         '{"schema": 1, "entries": [{"gpu": "x"}]}',
         NEGATIVE,
+        NEGATIVE.replace("-1", "null"),
     ],
-    ids=["half", "list", "newer", "no key", "negative"],
+    ids=["half", "list", "newer", "no key", "negative", "null"],
 )
 def test_a_broken_file_is_named_and_left_alone(tmp_path: Path, text: str) -> None:
     file = tmp_path / "e.json"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.merged import merged
 from pytest_ddtree.results.order import blocks, drift_cells, drifts, mirrored
 from pytest_ddtree.results.overhead import Account, Ledger
+from pytest_ddtree.results.runs import rebuild
+from pytest_ddtree.results.store import Stored
 from pytest_ddtree.turns import fair
 
 NAMES = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=2, max_size=6, unique=True)
@@ -124,6 +127,27 @@ def test_the_time_of_several_workers_is_added_up() -> None:
     assert told["parts_s"] == {"start": 10.0, "load": 144.0, "verify": 1.0}
     assert told["harness_s"] == pytest.approx(5.0)
     assert told["text"].startswith("harness overhead 3.1% of 160.0 s of 2 workers together (")
+
+
+@pytest.mark.parametrize(
+    ("sessions", "says"),
+    [
+        (1, "harness overhead 4.0% of 100.0 s ("),
+        (2, "harness overhead 3.1% of 160.0 s in 2 sessions of this run ("),
+        (4, "harness overhead 3.1% of 160.0 s in 2 of 4 sessions of this run ("),
+    ],
+)
+def test_the_time_of_a_run_is_that_of_all_its_sessions(sessions: int, says: str) -> None:
+    """As the server starts and the rounds are; a session that was killed left no account."""
+    accounts = [Account(100.0, {"start": 10.0, "load": 86.0}), Account(60.0, {"load": 58.0, "verify": 1.0})]
+    records: list[dict[str, object]] = []
+    for number in range(sessions):
+        records.append({"schema": 2, "kind": "run", "started": "2026-01-01"})
+        if number < len(accounts):
+            one = accounts[number]
+            records.append({"schema": 2, "kind": "overhead", **one.as_json(), "text": str(one)})
+    stored = rebuild(Stored(tuple(records), 0, 0), Path("x/results.jsonl"))
+    assert stored.results.overhead.startswith(says)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["start", "verify", "load"]), st.floats(0, 10)), max_size=20))

@@ -64,7 +64,7 @@ def test_a_run_cut_at_every_byte_of_its_last_round_goes_on_with_that_round(tmp_p
         run = read_run(path)
         assert run.torn == cut - keep
         assert [step.number for step in remaining([(CONFIG, KEY)], 2, run.rounds)] == [1]
-        assert ("cut off" in Resumed(run).summary()) == (cut > keep)
+        assert ("count for nothing" in Resumed(run).summary()) == (cut > keep)
         with Store(path) as store:
             store.append("round", round=a_round(1).as_json())
         assert path.read_bytes() == data
