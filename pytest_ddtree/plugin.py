@@ -48,6 +48,7 @@ pytest_plugins = [
     "pytest_ddtree.fixtures",
     "pytest_ddtree.exactness_fixtures",
     "pytest_ddtree.after_test",
+    "pytest_ddtree.ending",
     "pytest_ddtree.junit",
     "pytest_ddtree.keeping",
     "pytest_ddtree.carrier",

@@ -34,7 +34,7 @@ from pytest_ddtree.rerun import Rerun
 from pytest_ddtree.results.fingerprint import Fingerprint, session_fingerprint
 from pytest_ddtree.results.gatekeeper import GatePolicy
 from pytest_ddtree.results.model import CellFigures, Results
-from pytest_ddtree.results.overhead import Activity, Ledger
+from pytest_ddtree.results.overhead import Activity, Ledger, over_sessions
 from pytest_ddtree.results.resume import Resumed
 from pytest_ddtree.results.runs import SESSION, pick_run, read_run
 from pytest_ddtree.results.secrets import known_secrets, mask_values, scrub
@@ -436,7 +436,12 @@ class Run:
         self._concluded = True
         if not self.results.empty and self._store is not None:
             account = self.ledger.account()
-            self.results.overhead = str(account)
+            before = self.resumed.stored if self.resumed is not None else None
+            self.results.overhead = str(
+                account
+                if before is None
+                else over_sessions([*before.accounts, account.as_json()], before.sessions + 1)
+            )
             self.store_late("overhead", **account.as_json(), text=str(account))
         self.gating.close(cells_of(self.settings))
 

@@ -49,6 +49,8 @@ IMPOSSIBLE = pytest.StashKey[list[str]]()
 GATED: pytest.StashKey[tuple[CellFigures, list[dict[str, Any]]]] = pytest.StashKey()
 """Of a test: the figures that it measured, and what their gates said."""
 INTERRUPTED = pytest.StashKey[int]()
+ENDING = pytest.StashKey[bool]()
+"""Whether the tests are over: who interrupts now finds the exit code set already."""
 BUDGET = pytest.StashKey[Budget]()
 GRID = pytest.StashKey[tuple[grids.Config, ...]]()
 
@@ -86,7 +88,7 @@ def run_of(config: pytest.Config) -> Run:
         )
         config.stash[RUN] = run
         config.add_cleanup(run.close)
-        _on_sigterm(config, run.alarm)
+        _on_signals(config, run.alarm)
     return config.stash[RUN]
 
 
@@ -109,7 +111,7 @@ def ab_of(config: pytest.Config) -> Ab:
         )
         config.stash[AB] = ab
         config.add_cleanup(ab.close)
-        _on_sigterm(config, ab.alarm)
+        _on_signals(config, ab.alarm)
     return config.stash[AB]
 
 
@@ -117,15 +119,19 @@ def leave(config: pytest.Config) -> None:
     """End the session if a signal asked for it.
 
     Raised inside the signal handler, the exception is lost when the signal comes while a finalizer or a callback runs; so the plugin
-    asks again before the next test, and sets the exit code at the end.
+    asks again before the next test, and sets the exit code at the end. Only then: pytest prints no tables
+    under a code that it does not know.
     """
     code = config.stash.get(INTERRUPTED, None)
     if code is not None:
-        pytest.exit("SIGTERM received: servers are being stopped", returncode=code)
+        name = signal.Signals(code - 128).name
+        late = config.stash.get(ENDING, False) or hasattr(config, "workerinput")
+        pytest.exit(f"{name} received: servers are being stopped", returncode=code if late else None)
 
 
-def _on_sigterm(config: pytest.Config, alarm: Callable[[], None]) -> None:
-    """A cancelled CI job sends SIGTERM, which would end pytest without tearing fixtures down and leave the server on the GPU."""
+def _on_signals(config: pytest.Config, alarm: Callable[[], None]) -> None:
+    """A cancelled CI job sends SIGTERM, a terminal that is closed SIGHUP: both would end pytest without tables and without tearing
+    fixtures down. Who started pytest with `nohup` wants it to go on."""
     if threading.current_thread() is not threading.main_thread():
         return
 
@@ -134,10 +140,14 @@ def _on_sigterm(config: pytest.Config, alarm: Callable[[], None]) -> None:
         alarm()
         leave(config)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    ends = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        ends.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in ends}
 
     def restore() -> None:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     config.add_cleanup(restore)
 

@@ -135,7 +135,7 @@ class ServerPool:
                 self._stop(server)
 
     def wake_on_signals(self) -> None:
-        """Let the interpreter tell the supervisor of Ctrl-C and SIGTERM at once, whatever the main thread is doing.
+        """Let the interpreter tell the supervisor of Ctrl-C, SIGTERM and SIGHUP at once, whatever the main thread is doing.
 
         Call it in the main thread; it holds from the first start to `close`. Signals still reach their Python handlers.
         """

@@ -86,7 +86,7 @@ class Supervisor:
 
     @property
     def alarm_fd(self) -> int:
-        """For `signal.set_wakeup_fd`: then Ctrl-C and SIGTERM reach the supervisor whatever the main thread is doing."""
+        """For `signal.set_wakeup_fd`: then Ctrl-C, SIGTERM and SIGHUP reach the supervisor whatever the main thread is doing."""
         return self._alarm_w
 
     @property

@@ -117,7 +117,7 @@ class Supervisor:
         if not data:
             selector.unregister(self._alarm)
         # The interpreter writes the number of every handled signal here; timers and child signals mean nothing to us.
-        elif {int(signal.SIGINT), int(signal.SIGTERM), 255} & set(data):
+        elif {int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP), 255} & set(data):
             self._send({"event": "stopping"})
             self._close()
 

@@ -107,7 +107,13 @@ def test_what_is_missing_of_the_baseline_is_an_error_of_every_test_that_needs_it
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 2)], ids=["SIGTERM", "Ctrl-C"]
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGINT, 2),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
+    ids=["SIGTERM", "Ctrl-C", "SIGHUP"],
 )
 def test_a_signal_ends_the_session_and_its_servers(tmp_path: Path, number: int, code: int) -> None:
     process = subprocess.Popen(
@@ -119,7 +125,7 @@ def test_a_signal_ends_the_session_and_its_servers(tmp_path: Path, number: int, 
         text=True,
     )
     deadline = time.monotonic() + 120
-    while "ready to roll" not in "".join(log.read_text() for log in tmp_path.rglob("*.log")):
+    while '"kind":"start"' not in "".join(file.read_text() for file in tmp_path.rglob("results.jsonl")):
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.2)
@@ -127,6 +133,7 @@ def test_a_signal_ends_the_session_and_its_servers(tmp_path: Path, number: int, 
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
+    assert "server starts: 1" in output
     assert servers_of(tmp_path) == []
 
 
