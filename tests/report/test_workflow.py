@@ -86,6 +86,8 @@ class Runner:
         for side in ("base", "head"):
             (self.workspace / side / "python").mkdir(parents=True)
             (self.workspace / side / "python" / "pyproject.toml").write_text('[project]\nname = "sglang"\n')
+            # The engine of this checkout is the embedded server; one without a package is refused.
+            (self.workspace / side / "python" / "pytest_ddtree").symlink_to(ROOT / "pytest_ddtree")
         self.reports = self.workspace / "reports"
         self._exported = folder / "github_env"
         self._exported.touch()
