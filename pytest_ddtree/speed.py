@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ddtree.client.records import Sampling
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.liveness import check_serving
 from pytest_ddtree.matrix import sampling_of
@@ -18,7 +17,7 @@ from pytest_ddtree.results.runs import prompts_digest
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.verifying import whole
 from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, UnnaturalAnswers
-from pytest_ddtree.workload.natural import natural_numbers
+from pytest_ddtree.workload.natural import natural_for
 from pytest_ddtree.workload.rounds import SamplingRule, decide
 from pytest_ddtree.workload.shape import infeasible, longest_output
 from pytest_ddtree.workload.steps import steps_disagree
@@ -171,6 +170,18 @@ class Speed:
             server, config, key, before, rule if math.isinf(left) else replace(rule, max_seconds=left)
         )
 
+    def _spec(self, key: CellKey) -> CellSpec:
+        settings = self._settings
+        return CellSpec(
+            context=key.context,
+            concurrency=key.concurrency,
+            output=settings.output,
+            temperature=key.temperature,
+            turnovers=settings.turnovers,
+            seed=settings.seed,
+            cache=key.cache,
+        )
+
     def _load(
         self,
         server: Server,
@@ -183,22 +194,13 @@ class Speed:
     ) -> tuple[Round, ...]:
         run, settings = self._run, self._settings
         indices = self._indices.get((key.prompts, key.context))
-        spec = CellSpec(
-            context=key.context,
-            concurrency=key.concurrency,
-            output=settings.output,
-            temperature=key.temperature,
-            turnovers=settings.turnovers,
-            seed=settings.seed,
-            cache=key.cache,
-        )
         # Where nothing is cached there is nothing to empty, and the report says so.
         uncached = key.cache == "flushed" and server.info.get("disable_radix_cache") is True
         measuring = measure_rounds(
             run.async_client(server),
             run.maker(key.workload),
             key,
-            spec,
+            self._spec(key),
             rule,
             config=config.id,
             eos=run.facts.eos,
@@ -266,25 +268,12 @@ class Speed:
         run.progress(
             f"baseline: choosing prompts of {key.context} tokens ({key.prompts}) with long natural answers"
         )
-        maker = run.maker(key.workload)
-        concurrency = max(settings.concurrency)
-        output = longest_output(settings.output)
-        if key.temperature:
-            # Each round draws another answer; one that would barely do may be too short the next time.
-            output += output // 2
-        choosing = natural_numbers(
+        choosing = natural_for(
             run.async_client(server),
-            lambda index: maker.make(key.context, index),
-            concurrency * (settings.turnovers + 1),
-            output=output,
-            concurrency=concurrency,
-            sampling=Sampling(
-                max_new_tokens=output,
-                temperature=key.temperature,
-                seed=settings.seed if key.temperature else None,
-                extra=sampling_of(key, run.facts.sampling),
-            ),
+            run.maker(key.workload),
+            replace(self._spec(key), concurrency=max(settings.concurrency)),
             deadline_s=settings.request_timeout,
+            extra=sampling_of(key, run.facts.sampling),
         )
         indices = run.await_(choosing, "warm-up")
         self._indices[(key.prompts, key.context)] = indices

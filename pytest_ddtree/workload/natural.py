@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.workload.asking import sampling_for
+from pytest_ddtree.workload.cell import CellSpec
 from pytest_ddtree.workload.endings import loops, tokens_after_end
 from pytest_ddtree.workload.load import Generates, closed_loop
-from pytest_ddtree.workload.prompts import Prompt
+from pytest_ddtree.workload.prompts import Prompt, PromptMaker
+from pytest_ddtree.workload.shape import longest_output
 
 
 class NoLongAnswers(Infrastructure):
@@ -21,6 +25,33 @@ def is_natural(record: Record, need: int, eos: Collection[int] = ()) -> bool:
     ids = record.output_ids[:need]
     return (
         record.ok and record.completion_tokens >= need and not tokens_after_end(ids, eos) and not loops(ids)
+    )
+
+
+async def natural_for(
+    baseline: Generates,
+    maker: PromptMaker,
+    spec: CellSpec,
+    *,
+    deadline_s: float | None,
+    extra: Mapping[str, Any],
+) -> tuple[int, ...]:
+    """The numbers of as many prompts as a cell needs whose answers are natural for as long as the longest that it measures.
+
+    Raises NoLongAnswers.
+    """
+    output = longest_output(spec.output, spec.jitter)
+    if spec.temperature:
+        # Each round draws another answer; one that would barely do may be too short the next time.
+        output += output // 2
+    return await natural_numbers(
+        baseline,
+        lambda number: maker.make(spec.context, number),
+        spec.concurrency * (spec.turnovers + 1),
+        output=output,
+        concurrency=spec.concurrency,
+        sampling=sampling_for(spec, output, seed=spec.seed, extra=extra),
+        deadline_s=deadline_s,
     )
 
 

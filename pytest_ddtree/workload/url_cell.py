@@ -27,7 +27,7 @@ from pytest_ddtree.workload.counted import fit_prompt, server_count
 from pytest_ddtree.workload.endings import Endings
 from pytest_ddtree.workload.load import Load
 from pytest_ddtree.workload.measure import CellMeasurement
-from pytest_ddtree.workload.natural import natural_numbers
+from pytest_ddtree.workload.natural import natural_for
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.shape import infeasible, longest_output, request_count
@@ -136,7 +136,7 @@ async def measure_url(
             if spec.cache == "untouched":
                 raise
             progress(f"{error}; choosing prompts with long natural answers")
-            indices = await _choose(client, maker, spec, target.deadline_s, extra)
+            indices = await natural_for(client, maker, spec, deadline_s=target.deadline_s, extra=extra)
             return await rounds(request_maker(maker, spec, indices=indices, extra=extra), indices)
 
 
@@ -184,25 +184,6 @@ def _model_directory(target: Target, info: Mapping[str, Any]) -> Path | None:
     if model is None:
         raise CellNotMeasured("the server does not name its model; say --tokenizer DIR")
     return Path(model)
-
-
-async def _choose(
-    client: AsyncClient, maker: PromptMaker, spec: CellSpec, deadline_s: float, extra: Mapping[str, Any]
-) -> tuple[int, ...]:
-    """Prompts whose answers on this server are natural for as long as the longest that is measured."""
-    output = longest_output(spec.output, spec.jitter)
-    if spec.temperature:
-        # Each round draws another answer; one that would barely do may be too short the next time.
-        output += output // 2
-    return await natural_numbers(
-        client,
-        lambda number: maker.make(spec.context, number),
-        spec.concurrency * (spec.turnovers + 1),
-        output=output,
-        concurrency=spec.concurrency,
-        sampling=sampling_for(spec, output, seed=spec.seed, extra=extra),
-        deadline_s=deadline_s,
-    )
 
 
 async def _from_texts(
