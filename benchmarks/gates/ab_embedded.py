@@ -2,8 +2,8 @@
 
     python benchmarks/gates/ab_embedded.py [--slower 10] [--planted patched|base|none] [--passes 2] [--rounds 4]
 
-Prints the comparison and exits with 0 when what was planted is what was found. Passes are added,
-two at a time and up to `--most-passes`, while the loss of all cells together is undecided.
+Prints the comparison and exits with 0 when what was planted is what was found. Passes are added and findings confirmed by the rules
+of a real A/B, and what is found is judged at the levels of one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pytest_ddtree.model_files import model_facts
 from pytest_ddtree.options import make_settings
 from pytest_ddtree.report.comparison import lines
 from pytest_ddtree.results.change import Comparison
-from pytest_ddtree.results.compare import compare
 from pytest_ddtree.results.model import Results, Round
 from pytest_ddtree.results.order import Block, blocks
 from pytest_ddtree.results.runs import cells_of
+from pytest_ddtree.results.taking_turns import AbDesign, default_headline, in_turns
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.workload.cell import CellSpec
@@ -36,6 +36,7 @@ from pytest_ddtree.workload.rounds import SamplingRule
 CELLS = tuple(CellKey(context, width) for context in (60, 256) for width in (1, 2, 4))
 CONFIG = Config("tree", 8, 4)
 BUILDS = ("base", "patched")
+ALPHA = 0.001
 LAG = 0.1
 """The client may be later than with a real server: it shares the machine with this one."""
 
@@ -125,49 +126,47 @@ class Session:
         self.loop.close()
 
 
-def compared(session: Session, passes: int, rounds: int) -> Comparison:
-    """What the passes so far say."""
-    return compare(
-        *(session.results(build) for build in BUILDS),
-        names=BUILDS,
-        same_session=True,
-        starts=(passes, passes),
-        block_rounds=rounds,
+def design(passes: int, rounds: int) -> AbDesign:
+    """What a session with these cells declares when nothing is said about headlines and error rates."""
+    return AbDesign(
+        rounds=rounds,
+        passes=passes,
+        alpha=ALPHA,
+        configs=1,
+        headline=default_headline({CONFIG.id: CELLS}),
     )
-
-
-def decided(comparison: Comparison) -> bool:
-    """Whether the loss of all cells together is found, or excluded with 95 %."""
-    together = comparison.changes[0]
-    return together.outcome in ("worse", "better") or together.loss.at_most(
-        0.05
-    ) < 0.01 > -together.loss.at_least(0.05)
 
 
 def run_session(
     planted: Planted | None,
     *,
     passes: int,
-    most: int,
     rounds: int,
     say: Callable[[str], None] = lambda text: None,
-) -> Comparison:
-    """One session: passes are added, two at a time and up to `most`, while the loss of all cells together is undecided."""
+) -> tuple[Comparison, int]:
+    """One session, and of how many passes: as many as the rules of a real one ask for."""
     with tempfile.TemporaryDirectory() as folder:
         session = Session(Path(folder), planted)
+        declared = design(passes, rounds)
+        done = 0
+
+        def compared(wanted: int) -> tuple[Comparison, ...]:
+            nonlocal done
+            for block in blocks(BUILDS, passes=wanted, rounds=rounds)[len(BUILDS) * done :]:
+                began = time.monotonic()
+                session.stay(block)
+                say(f"pass {block.number + 1}, {block.build}: {time.monotonic() - began:.0f} s")
+            done = wanted
+            base, other = (session.results(build) for build in BUILDS)
+            return (declared.compare(base, other, config=CONFIG.id, names=BUILDS, passes=(wanted, wanted)),)
+
         try:
-            done = 0
-            while True:
-                for block in blocks(BUILDS, passes=done + 2, rounds=rounds)[2 * done :]:
-                    began = time.monotonic()
-                    session.stay(block)
-                    say(f"pass {block.number + 1}, {block.build}: {time.monotonic() - began:.0f} s")
-                done += 2
-                comparison = compared(session, done, rounds)
-                if done >= most or (done >= passes and decided(comparison)):
-                    return comparison
+            (comparison,), stopped = in_turns(declared, compared, say=say)
         finally:
             session.close()
+        if stopped:
+            say(stopped)
+        return comparison, done
 
 
 def main() -> int:
@@ -179,13 +178,11 @@ def main() -> int:
     )
     parser.add_argument("--planted", choices=[*BUILDS, "none"], default="patched")
     parser.add_argument("--passes", type=int, default=2)
-    parser.add_argument("--most-passes", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
-    comparison = run_session(
+    comparison, _ = run_session(
         None if options.planted == "none" else Planted(options.planted, options.slower),
         passes=options.passes,
-        most=options.most_passes,
         rounds=options.rounds,
         say=lambda text: print(text, flush=True),
     )
