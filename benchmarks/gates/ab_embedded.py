@@ -9,6 +9,7 @@ of a real A/B, and what is found is judged at the levels of one.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +34,18 @@ from pytest_ddtree.workload.cell import CellSpec
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
 
-CELLS = tuple(CellKey(context, width) for context in (60, 256) for width in (1, 2, 4))
+CELLS = tuple(CellKey(context, width) for context in (60, 256) for width in (1, 4))
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How much is measured in a stay of a build: rounds of every cell, requests a stream and tokens of an answer in each."""
+
+    rounds: int = 4
+    turnovers: int = 2
+    output: int = 48
+
+
 CONFIG = Config("tree", 8, 4)
 BUILDS = ("base", "patched")
 ALPHA = 0.001
@@ -57,7 +69,11 @@ class Planted:
 class Session:
     """Servers of two builds, of which one is up at a time. A slow-down of one cell needs servers of its own for that cell."""
 
-    def __init__(self, folder: Path, planted: Planted | None) -> None:
+    def __init__(
+        self, folder: Path, planted: Planted | None, length: Length, prefix: tuple[str, ...]
+    ) -> None:
+        self.length = length
+        self.prefix = prefix
         settings = make_settings({})
         facts = model_facts(settings)
         assert facts.target is not None
@@ -78,7 +94,13 @@ class Session:
 
     def _pool(self, folder: Path, arguments: tuple[str, ...]) -> ServerPool:
         return ServerPool(
-            ServerSettings(kind="reference", run_dir=folder, server_args=arguments, max_concurrency=8)
+            ServerSettings(
+                kind="reference",
+                run_dir=folder,
+                server_args=arguments,
+                max_concurrency=8,
+                launch_prefix=self.prefix,
+            )
         )
 
     def stay(self, block: Block) -> None:
@@ -94,7 +116,12 @@ class Session:
                 pool.stop(CONFIG)
 
     async def _cell(self, client: AsyncClient, block: Block, key: CellKey) -> None:
-        spec = CellSpec(context=key.context, concurrency=key.concurrency, output=32, turnovers=1)
+        spec = CellSpec(
+            context=key.context,
+            concurrency=key.concurrency,
+            output=self.length.output,
+            turnovers=self.length.turnovers,
+        )
         rule = SamplingRule(min_rounds=block.rounds, max_rounds=block.rounds)
         # A seed a pass: the same pass of the other build has the same prompts, and the next pass has others.
         indices = range(block.number * 500, block.number * 500 + 500)
@@ -141,18 +168,19 @@ def run_session(
     planted: Planted | None,
     *,
     passes: int,
-    rounds: int,
+    length: Length,
+    prefix: tuple[str, ...] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[Comparison, int]:
-    """One session, and of how many passes: as many as the rules of a real one ask for."""
+    """One session, and of how many passes: as many as the rules of a real one ask for. `prefix` stands before the servers' command."""
     with tempfile.TemporaryDirectory() as folder:
-        session = Session(Path(folder), planted)
-        declared = design(passes, rounds)
+        session = Session(Path(folder), planted, length, prefix)
+        declared = design(passes, length.rounds)
         done = 0
 
         def compared(wanted: int) -> tuple[Comparison, ...]:
             nonlocal done
-            for block in blocks(BUILDS, passes=wanted, rounds=rounds)[len(BUILDS) * done :]:
+            for block in blocks(BUILDS, passes=wanted, rounds=length.rounds)[len(BUILDS) * done :]:
                 began = time.monotonic()
                 session.stay(block)
                 say(f"pass {block.number + 1}, {block.build}: {time.monotonic() - began:.0f} s")
@@ -169,6 +197,25 @@ def run_session(
         return comparison, done
 
 
+def add_length(parser: argparse.ArgumentParser) -> None:
+    """The options that say how much is measured in a stay, and where the servers run."""
+    usual = Length()
+    parser.add_argument("--rounds", type=int, default=usual.rounds, help="of a cell in one stay")
+    parser.add_argument("--turnovers", type=int, default=usual.turnovers, help="requests a stream in a round")
+    parser.add_argument("--output", type=int, default=usual.output, help="tokens of an answer")
+    parser.add_argument("--pin", action="store_true", help="a core for the servers, the others for the rest")
+
+
+def pinned() -> tuple[str, ...]:
+    """Keep this process off the last core, which the servers have for themselves by the prefix that is returned.
+
+    A server that wanders between the cores leaves its weights in the other one's cache: at concurrency 1 that cost a fifth.
+    """
+    *others, last = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, others or [last])
+    return ("taskset", "-c", str(last))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -178,12 +225,13 @@ def main() -> int:
     )
     parser.add_argument("--planted", choices=[*BUILDS, "none"], default="patched")
     parser.add_argument("--passes", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=4)
+    add_length(parser)
     options = parser.parse_args()
     comparison, _ = run_session(
         None if options.planted == "none" else Planted(options.planted, options.slower),
         passes=options.passes,
-        rounds=options.rounds,
+        length=Length(options.rounds, options.turnovers, options.output),
+        prefix=pinned() if options.pin else (),
         say=lambda text: print(text, flush=True),
     )
     print("\n".join(lines(comparison)))

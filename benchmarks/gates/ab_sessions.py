@@ -16,15 +16,27 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ab_embedded import BUILDS, CELLS, CONFIG, Planted, design, run_session
+from ab_embedded import (
+    BUILDS,
+    CELLS,
+    CONFIG,
+    Length,
+    Planted,
+    add_length,
+    design,
+    pinned,
+    run_session,
+)
 
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.store import parse
+from pytest_ddtree.workload.cell import CellNotMeasured
 
-CELL = CELLS[5]
+CELL = CELLS[3]
 assert (CONFIG.id, CELL) in design(2, 4).headline, (
     "a loss of one cell is promised to be found in a headline cell"
 )
@@ -97,9 +109,11 @@ def main() -> None:
     parser.add_argument("--what", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--percent", type=int, nargs=2, default=[4, 12], metavar=("ALL", "CELL"))
     parser.add_argument("--passes", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=4)
+    add_length(parser)
     options = parser.parse_args()
     percent = dict(zip(("all", "cell"), options.percent, strict=True))
+    prefix = pinned() if options.pin else ()
+    length = Length(options.rounds, options.turnovers, options.output)
     until = time.monotonic() + 60 * options.minutes
     longest = 0.0
     found = read(options.out)
@@ -111,10 +125,22 @@ def main() -> None:
             if began + longest > until:
                 break
             slow = planted(what, number, percent)
-            comparison, passes = run_session(slow, passes=options.passes, rounds=options.rounds)
+            try:
+                comparison, passes = run_session(slow, passes=options.passes, length=length, prefix=prefix)
+            except CellNotMeasured as error:
+                # Other work held the client up: a session of a user would end in the same error, and blame nobody.
+                print(f"{what} {number + 1}: {error}", flush=True)
+                continue
             took = time.monotonic() - began
             longest = max(longest, took)
-            found.append({**judged(what, slow, comparison), "passes": passes, "seconds": took})
+            found.append(
+                {
+                    **judged(what, slow, comparison),
+                    "length": asdict(length),
+                    "passes": passes,
+                    "seconds": took,
+                }
+            )
             with options.out.open("a") as out:
                 out.write(json.dumps({"schema": 1, "kind": "ab-session", **found[-1]}) + "\n")
             print(
