@@ -15,7 +15,7 @@ from pytest_ddtree.items import plan_of
 from pytest_ddtree.model_files import check_grid, check_paths, model_facts, no_tokenizer
 from pytest_ddtree.outputs import check_outputs
 from pytest_ddtree.results.builds import BuildError, check_revisions, parse_builds
-from pytest_ddtree.results.expected import ExpectedBroken, read_expected
+from pytest_ddtree.results.expected_files import ExpectedBroken, read_expected
 from pytest_ddtree.results.gate_setup import make_policy
 from pytest_ddtree.results.resume import ResumeRefused
 from pytest_ddtree.results.runs import NoSuchRun

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ddtree.grid import BASELINE, CellKey, Config
 from pytest_ddtree.options import Settings
-from pytest_ddtree.results.expected import write_expected
+from pytest_ddtree.results.expected import Key, recorded_lines
+from pytest_ddtree.results.expected_files import ExpectedBroken, add_expected
 from pytest_ddtree.results.gate_setup import GateOptions, make_gatekeeper
 from pytest_ddtree.results.gatekeeper import CellOutcome, Gatekeeper, GatePolicy
 from pytest_ddtree.results.model import CellFigures
@@ -80,15 +81,28 @@ class Gating:
         keeper, run = self._keeper, self._run
         if keeper is None or keeper.expected is None:
             return
-        if keeper.recorded:
+        kept = {key: sample for key, sample in keeper.recorded.items() if not self._withdrawn(key)}
+        if kept:
             try:
-                write_expected(keeper.expected)
-            except OSError as error:
-                run.unwritten.append(
-                    f"{self._options.expected}: the expected figures are not updated: {error.strerror or error}"
-                )
+                add_expected(keeper.expected.path, kept)
+            except (OSError, ExpectedBroken) as error:
+                why = getattr(error, "strerror", None) or error
+                run.unwritten.append(f"{self._options.expected}: the expected figures are not updated: {why}")
                 run.results.warnings.append(run.unwritten[-1])
+            else:
+                run.results.recorded = recorded_lines(keeper.expected, kept)
         run.results.warnings += keeper.orphans([BASELINE.id, *(config.id for config in run.configs)], cells)
+
+    def _withdrawn(self, key: Key) -> bool:
+        """Whether a config was found corrupt after it was measured: its speed is no result, and nothing to expect."""
+        results = self._run.results
+        verdict = results.verdict(key.config)
+        if verdict is None or verdict.passed:
+            return False
+        text = f"{key.config}: not recorded as expected, because it is {verdict.kind}"
+        if text not in results.warnings:
+            results.warnings.append(text)
+        return True
 
     def _note(self, outcome: CellOutcome) -> CellOutcome:
         run = self._run

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from pytest_ddtree.options import BY_FIELD, OptionError, Settings
+from pytest_ddtree.results.expected_files import is_folder
 
 FOLDERS = ("results", "records", "write_samples")
 
@@ -31,8 +32,8 @@ def check_outputs(settings: Settings) -> None:
             raise OptionError(f"{BY_FIELD['html'].flag} {settings.html}: cannot be written")
     if settings.expected is not None and (settings.update_expected or settings.update_new):
         # A file is replaced by a new one beside it, so its folder is what has to be writable.
-        file = settings.expected.suffix == ".json" and not settings.expected.is_dir()
-        _check_folder("expected", settings.expected, settings.expected.parent if file else settings.expected)
+        folder = settings.expected if is_folder(settings.expected) else settings.expected.resolve().parent
+        _check_folder("expected", settings.expected, folder)
 
 
 def _check_folder(name: str, given: Path, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_ddtree.grid import Config
@@ -43,11 +43,12 @@ class Where:
     _tree: ast.expr
 
     def keeps(self, config: Config) -> bool:
-        """Whether a config fulfils it. A comparison about what the config does not have (a chain has no budget) is fulfilled.
+        """Whether a config fulfils it. What hangs on something that the config does not have (a chain has no budget) is fulfilled,
+        also when it is negated.
 
         `window` is infinite for the full context, which is written `none`.
         """
-        return _truth(self._tree, config)
+        return _truth(self._tree, config) is not False
 
 
 def parse_where(text: str) -> Where:
@@ -102,24 +103,33 @@ def _check(node: ast.expr, text: str, allowed: str, *, truth: bool) -> None:
             raise refuse(f"`{ast.unparse(node)}` is {'no comparison' if truth else 'no number'}")
 
 
-def _truth(node: ast.expr, config: Config) -> bool:
+def _truth(node: ast.expr, config: Config) -> bool | None:
+    """Kleene's logic: None where it hangs on something that the config does not have, whatever negates it."""
     match node:
         case ast.BoolOp(op=ast.And(), values=values):
-            return all(_truth(value, config) for value in values)
+            return _joined([_truth(value, config) for value in values], decides=False)
         case ast.BoolOp(values=values):
-            return any(_truth(value, config) for value in values)
+            return _joined([_truth(value, config) for value in values], decides=True)
         case ast.UnaryOp(operand=operand):
-            return not _truth(operand, config)
+            truth = _truth(operand, config)
+            return None if truth is None else not truth
         case ast.Compare(left=left, ops=ops, comparators=others):
             try:
                 numbers = [_number(value, config) for value in (left, *others)]
             except _NotConcerned:
-                return True
+                return None
             return all(
                 _COMPARE[type(op)](one, other)
                 for op, one, other in zip(ops, numbers[:-1], numbers[1:], strict=True)
             )
     raise AssertionError(ast.dump(node))
+
+
+def _joined(truths: Sequence[bool | None], *, decides: bool) -> bool | None:
+    """`and` (False decides) or `or` (True decides)."""
+    if decides in truths:
+        return decides
+    return None if None in truths else not decides
 
 
 def _number(node: ast.expr, config: Config) -> float:

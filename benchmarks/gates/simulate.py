@@ -18,7 +18,7 @@ import numpy as np
 
 from pytest_ddtree.results.gates import POOLED_TOLERANCE, Design, Gate, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values
-from pytest_ddtree.results.tolerance import Tolerance, across_sessions, start_spread, within_session
+from pytest_ddtree.results.tolerance import Start, Tolerance, across_sessions, start_spread, within_session
 
 CELLS = 12
 HEADLINES = 4
@@ -162,7 +162,7 @@ def across(generator: np.random.Generator, world: World, lost: tuple[float, ...]
     tolerances = {}
     for name, metric in METRICS.items():
         noise = np.hypot(0.0 if name == "accept_length" else own, world.rounds * NOISE_OF[name] / 2)
-        known = [("build", float(np.exp(generator.normal(0.0, noise)))) for _ in range(stored)]
+        known = [Start("build", {0: float(np.exp(generator.normal(0.0, noise)))}) for _ in range(stored)]
         tolerances[name] = across_sessions(metric.tolerance, start_spread(known))
     pooled = Tolerance(tolerances["tok_s"].share, "as a cell's")
     return session(generator, world, Side(losses(), 1), Side(lost, 1), tolerances, pooled)

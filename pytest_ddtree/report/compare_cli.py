@@ -13,6 +13,7 @@ from pytest_ddtree.report.comparison import lines, verdict_lines
 from pytest_ddtree.report.show_cli import add_directory
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.compare import compare, setting_differences
+from pytest_ddtree.results.gate_setup import restart_spread
 from pytest_ddtree.results.model import Results, is_baseline
 from pytest_ddtree.results.runs import NoSuchRun, StoredRun, pick_run, read_run
 from pytest_ddtree.results.selectors import SelectorError, headline_cells
@@ -55,6 +56,7 @@ def run(argv: Sequence[str]) -> int:
         now.results,
         names=(before.id, now.id),
         same_session=False,
+        spread=restart_spread(options.results, now),
         headline=_headline(now, now.results),
     )
     return _print([("", found)], as_json=options.json)

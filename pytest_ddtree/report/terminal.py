@@ -37,8 +37,10 @@ def lines(results: Results) -> list[str]:
     if results.gates:
         text.append("")
         text.extend(_gates(results))
+    text.extend(results.recorded)
     text.extend(_differences(results))
-    text.extend(f"warning: {warning}" for warning in results.warnings)
+    said = {gate["text"] for gate in results.gates}
+    text.extend(f"warning: {warning}" for warning in results.warnings if warning not in said)
     return text
 
 

@@ -118,6 +118,7 @@ class Change:
             "outcome": self.outcome,
             "judged": self.judged,
             "tolerance": self.tolerance.share,
+            "tolerance_why": self.tolerance.why,
             "smallest_visible": self.visible,
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.change import Change, Comparison
@@ -13,13 +13,23 @@ from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, round_
 from pytest_ddtree.results.model import Results
 from pytest_ddtree.results.paired import Loss, agree, mean_loss, paired_loss, pooled_loss
 from pytest_ddtree.results.runs import StoredRun
-from pytest_ddtree.results.tolerance import Tolerance, across_sessions, start_spread, within_session
+from pytest_ddtree.results.tolerance import (
+    UNKNOWN,
+    StartSpread,
+    Tolerance,
+    across_sessions,
+    of_all,
+    within_session,
+)
 
 RESTLESS = 0.03
 """Stays that are less far apart bias their mean by no more than the tolerance and the interval absorb (an even drift cancels anyway)."""
 
 SEVERAL = 3
 """Of so many stays the deviation says something; two may agree by luck."""
+
+Spread = Callable[[str, CellKey, Metric], StartSpread]
+"""What a restart does to a metric of a cell of a config."""
 
 _SETTING = ("gpu.", "model.", "draft.", "workload.")
 """What must agree before figures of two sessions may be compared."""
@@ -33,7 +43,7 @@ def compare(
     same_session: bool,
     starts: tuple[int, int] = (1, 1),
     alpha: float = 0.001,
-    known_starts: Sequence[tuple[str, float]] = (),
+    spread: Spread | None = None,
     block_rounds: int | None = None,
     headline: Collection[tuple[str, CellKey]] = (),
     looks: int = 1,
@@ -41,7 +51,7 @@ def compare(
     """Every metric of every cell that both sides have, and tok/s of all together.
 
     `same_session`: builds that took turns on one machine; else the tolerance is that between sessions. `starts` is how many starts
-    stand behind each side; `known_starts` are (build, tok/s) of single starts, which say what a restart does. `alpha` is divided
+    stand behind each side; `spread` says what a restart does to a metric of a cell, None: nobody knows. `alpha` is divided
     among `looks`, how often the comparison is made while rounds are added, and of each look half goes to the pooled test and half
     is divided among the cells and metrics, so that unchanged builds show a change in one of 1/alpha comparisons. With a single cell
     the pooled test is that cell's own: its tok/s gets that half too. The pooled change and those of `headline` cells are judged:
@@ -49,10 +59,12 @@ def compare(
     the stays disagree beyond the noise of their rounds, each counts as a single observation, because what moved the machine moved
     all rounds of a stay together.
     """
-    spread = start_spread(known_starts)
-    shared = [
+    there = [
         cell for cell in before.cells if before.figures(*cell) is not None and now.figures(*cell) is not None
     ]
+    # Prompts that were chosen for their answers may be others in another session.
+    shared = [cell for cell in there if _prompts(before, cell) == _prompts(now, cell)]
+    unlike = {cell: " (other prompts)" for cell in there if cell not in shared}
     pairs: list[tuple[str, CellKey, Metric, Values, Values]] = []
     for config, key in shared:
         for metric in METRICS.values():
@@ -63,13 +75,17 @@ def compare(
     share = half / max(1, len(pairs))
     alone = sum(metric is TOK_S for _, _, metric, _, _ in pairs) == 1
 
-    def tolerance(own: float) -> Tolerance:
-        return within_session(own, starts, spread) if same_session else across_sessions(own, spread)
+    def tolerance(own: float, known: StartSpread) -> Tolerance:
+        return within_session(own, starts, known) if same_session else across_sessions(own, known)
+
+    spreads = [
+        UNKNOWN if spread is None else spread(config, key, metric) for config, key, metric, *_ in pairs
+    ]
 
     unrest = None if block_rounds is None else _unrest(pairs, block_rounds)
     changes: list[Change] = []
     losses: list[Loss] = []
-    for config, key, metric, one, other in pairs:
+    for (config, key, metric, one, other), known in zip(pairs, spreads, strict=True):
         loss = paired_loss(one, other, higher_is_better=metric.higher_is_better)
         assert loss is not None
         stays = None
@@ -90,7 +106,7 @@ def compare(
                 before=_geometric([one[number] for number in numbers]),
                 now=_geometric([other[number] for number in numbers]),
                 loss=loss,
-                tolerance=tolerance(metric.tolerance),
+                tolerance=tolerance(metric.tolerance, known),
                 stays=stays,
                 alpha=share + half if alone and metric is TOK_S else share,
                 judged=(config, key) in headline or (alone and metric is TOK_S),
@@ -109,18 +125,29 @@ def compare(
             before=1.0,
             now=math.exp(-together.mean),
             loss=together,
-            tolerance=tolerance(POOLED_TOLERANCE),
+            tolerance=tolerance(
+                POOLED_TOLERANCE,
+                of_all(known for pair, known in zip(pairs, spreads, strict=True) if pair[2] is TOK_S),
+            ),
             stays=of_stays if unrest is None and of_stays is not None and of_stays.n >= SEVERAL else None,
             alpha=half,
             judged=True,
         )
         changes.insert(0, pooled)
-    known = set(shared)
+    both = set(shared)
     return Comparison(
         *names,
         tuple(changes),
-        tuple(f"{config} {key.id}" for config, key in before.cells if (config, key) not in known),
-        tuple(f"{config} {key.id}" for config, key in now.cells if (config, key) not in known),
+        tuple(
+            f"{config} {key.id}{unlike.get((config, key), '')}"
+            for config, key in before.cells
+            if (config, key) not in both
+        ),
+        tuple(
+            f"{config} {key.id}{unlike.get((config, key), '')}"
+            for config, key in now.cells
+            if (config, key) not in both
+        ),
         unrest,
     )
 
@@ -180,6 +207,10 @@ def _of_stays(pairs: Sequence[tuple[str, CellKey, Metric, Values, Values]], roun
                 blocks.setdefault(block, []).append(loss.mean)
     means = [math.fsum(cells) / len(cells) for cells in blocks.values()]
     return mean_loss(means) if means else None
+
+
+def _prompts(side: Results, cell: tuple[str, CellKey]) -> str:
+    return side.cells[cell].rounds[0].prompts
 
 
 def _values(side: Results, config: str, key: CellKey, metric: Metric) -> Values:

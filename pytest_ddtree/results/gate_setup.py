@@ -8,20 +8,24 @@ from pathlib import Path
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.options import OptionError
-from pytest_ddtree.results.expected import Expected, Setting, read_expected
-from pytest_ddtree.results.fingerprint import Fingerprint, build_label
-from pytest_ddtree.results.gatekeeper import Gatekeeper, GatePolicy, Update, headline_tests, setting_of
+from pytest_ddtree.results.compare import Spread
+from pytest_ddtree.results.entries import key_of, setting_of, started
+from pytest_ddtree.results.expected import Expected, Key, Setting
+from pytest_ddtree.results.expected_files import read_expected
+from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.gatekeeper import Gatekeeper, GatePolicy, Update, headline_tests
 from pytest_ddtree.results.gates import Design
-from pytest_ddtree.results.metrics import METRICS, round_values
-from pytest_ddtree.results.runs import find_runs, read_run
+from pytest_ddtree.results.metrics import METRICS, Metric, round_values
+from pytest_ddtree.results.runs import StoredRun, find_runs, read_run
 from pytest_ddtree.results.selectors import SelectorError, headline_cells
 from pytest_ddtree.results.store import StoreCorrupt
 from pytest_ddtree.results.thresholds import ThresholdError, check_thresholds, parse_threshold
+from pytest_ddtree.results.tolerance import UNKNOWN, Start, StartSpread, start_spread
 
 RUNS_READ = 30
 """Stored runs that are read for what a restart does to a figure; older ones are another machine by now."""
 
-Starts = dict[tuple[str, str, str], list[tuple[str, float]]]
+Starts = dict[tuple[Key, str], list[Start]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,24 +108,15 @@ def make_gatekeeper(
     if options.expected is not None:
         expected = read_expected(options.expected)
         starts, warnings = local_starts(results, setting_of(fingerprint), own=own)
-    return Gatekeeper(policy, fingerprint, expected, local_starts=starts), warnings
-
-
-def _started(session: Fingerprint) -> str:
-    """What was started: the build, and the server arguments if there were any."""
-    given = [
-        f"{name}={value}"
-        for name, value in sorted(session.values.items())
-        if name.startswith("args.") and value
-    ]
-    return " ".join([build_label(session), *given])
+    run = None if own is None else own.name
+    return Gatekeeper(policy, fingerprint, expected, local_starts=starts, run=run), warnings
 
 
 def local_starts(results: Path, setting: Setting, *, own: Path | None = None) -> tuple[Starts, list[str]]:
-    """(build, figure) of each stored run of this setting, by (config id, cell id, metric), and what could not be read.
+    """The starts of each stored run of this setting, by (key, metric), and what could not be read.
 
-    A run of several starts of one config counts once: its figure is their mean. Runs with other server arguments are another build, and
-    the run at `own` is none: what is to be judged must not widen the tolerance by which it is judged.
+    A run of several starts of one config counts once: its rounds are those of all of them. Runs with other server arguments are another
+    build, and the run at `own` is none: what is to be judged must not widen the tolerance by which it is judged.
     """
     starts: Starts = {}
     warnings: list[str] = []
@@ -135,11 +130,25 @@ def local_starts(results: Path, setting: Setting, *, own: Path | None = None) ->
             continue
         if not run.session.values or setting_of(run.session) != setting:
             continue
-        for (config, key), figures in run.results.cells.items():
-            baseline = run.results.base(config, key)
+        for (config, cell), figures in run.results.cells.items():
+            baseline = run.results.base(config, cell)
+            key = key_of(run.session, figures)
             for metric in METRICS.values():
                 values = round_values(metric, figures, baseline)
                 if values:
-                    mean = sum(values.values()) / len(values)
-                    starts.setdefault((config, key.id, metric.name), []).append((_started(run.session), mean))
+                    start = Start(started(run.session), values, run.id)
+                    starts.setdefault((key, metric.name), []).append(start)
     return starts, warnings
+
+
+def restart_spread(results: Path, now: StoredRun) -> Spread:
+    """What a restart does to the cells of a run, from the other runs stored under `results`."""
+    starts, _ = local_starts(results, setting_of(now.session), own=now.path.parent)
+
+    def spread(config: str, cell: CellKey, metric: Metric) -> StartSpread:
+        figures = now.results.cells.get((config, cell))
+        if figures is None:
+            return UNKNOWN
+        return start_spread(starts.get((key_of(now.session, figures), metric.name), ()))
+
+    return spread

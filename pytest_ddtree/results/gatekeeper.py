@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import PurePath
+from dataclasses import dataclass, field
 
 from pytest_ddtree.grid import CellKey
-from pytest_ddtree.results.expected import Expected, Key, Sample, Setting, accept_drift, missing_text
-from pytest_ddtree.results.fingerprint import Fingerprint, build_label
+from pytest_ddtree.results.entries import key_of, setting_of, started
+from pytest_ddtree.results.expected import Expected, Key, Sample, accept_drift, missing_text
+from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import POOLED_TOLERANCE, Design, Gate, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import METRICS, SPEEDUP, TOK_S, Metric, Values, applies, round_values
 from pytest_ddtree.results.model import CellFigures
 from pytest_ddtree.results.thresholds import Threshold, ThresholdResult, judge_threshold
-from pytest_ddtree.results.tolerance import StartSpread, Tolerance, across_sessions, start_spread
+from pytest_ddtree.results.tolerance import (
+    Start,
+    StartSpread,
+    Tolerance,
+    across_sessions,
+    of_all,
+    start_spread,
+)
 
 ORPHANS_SHOWN = 5
 
@@ -52,23 +59,6 @@ class CellOutcome:
     gates: tuple[Gate, ...] = ()
 
 
-def setting_of(fingerprint: Fingerprint) -> Setting:
-    """What of a fingerprint must agree before figures may be compared."""
-    count = fingerprint.get("gpu.count") or 0
-    gpu = f"{fingerprint.get('gpu.name')}" + (f" x{count}" if isinstance(count, int) and count > 1 else "")
-    return Setting(
-        gpu=gpu,
-        model=f"{_base(fingerprint.get('model.name'))} {fingerprint.get('model.weights')}",
-        draft=f"{_base(fingerprint.get('draft.name'))} {fingerprint.get('draft.weights')}",
-        workload=str(fingerprint.get("workload.digest")),
-    )
-
-
-def _base(name: object) -> str:
-    # The directory a checkpoint happens to lie in says nothing about it; its digest does.
-    return PurePath(str(name)).name or str(name)
-
-
 class Gatekeeper:
     """Judges each cell when it is measured, and all of them together at the end."""
 
@@ -78,21 +68,22 @@ class Gatekeeper:
         fingerprint: Fingerprint,
         expected: Expected | None,
         *,
-        local_starts: Mapping[tuple[str, str, str], Sequence[tuple[str, float]]] | None = None,
+        local_starts: Mapping[tuple[Key, str], Sequence[Start]] | None = None,
+        run: str | None = None,
     ) -> None:
-        """`expected` None: only thresholds are judged. `local_starts` are (build, figure) of earlier runs on this machine, by
-        (config id, cell id, metric), which tell how much a restart moves a figure."""
+        """`expected` None: only thresholds are judged. `local_starts` are those of earlier runs on this machine, by (key, metric), which
+        tell how much a restart moves a figure. `run` is the name of the run that is judged."""
         self.policy = policy
         self.expected = expected
+        self.fingerprint = fingerprint
         self.setting = setting_of(fingerprint)
-        self.build = build_label(fingerprint)
+        self.build = started(fingerprint)
+        self.run = run
         self.date = str(fingerprint.get("date") or "")[:10]
         self.gates: list[Gate] = []
-        self.recorded: list[Key] = []
+        self.recorded: dict[Key, Sample] = {}
+        """What becomes expected, by key."""
         self._local = local_starts or {}
-        self._axis = {
-            name: str(value) for name, value in fingerprint.values.items() if name.startswith("axis.")
-        }
         self._seen: dict[tuple[str, CellKey], dict[str, tuple[Values, Values]]] = {}
         self._spreads: dict[str, list[StartSpread]] = {}
 
@@ -127,8 +118,10 @@ class Gatekeeper:
         for gate in gates:
             self._sort(gate.outcome, str(gate), failures, warnings)
         if self.expected is not None:
-            missing = self._record_or_miss(figures, baseline)
-            failures.extend(missing)
+            if self._records(figures):
+                warnings.extend(self._record(figures, baseline))
+            elif self.expected.last(self._key(figures)) is None:
+                failures.append(missing_text(self.expected, self._key(figures), self.policy.arguments))
             errors.extend(self._not_measured(figures, baseline))
         for result in thresholds:
             if result.outcome == "missing":
@@ -143,12 +136,7 @@ class Gatekeeper:
         failures: list[str] = []
         warnings: list[str] = []
         cells = [metrics[TOK_S.name] for metrics in self._seen.values() if TOK_S.name in metrics]
-        # The cells of a session share its starts, so their mean is as noisy as one start.
-        spread = max(
-            self._spreads.get(TOK_S.name, []),
-            key=lambda one: (-one.starts, one.deviation),
-            default=StartSpread(0.0, 0),
-        )
+        spread = of_all(self._spreads.get(TOK_S.name, []))
         gate = gate_pooled(
             TOK_S, cells, across_sessions(POOLED_TOLERANCE, spread), self.policy.design, against="expected"
         )
@@ -179,15 +167,7 @@ class Gatekeeper:
         return (config, key) in self.policy.headline
 
     def _key(self, figures: CellFigures) -> Key:
-        chosen = figures.rounds[0].prompts
-        setting = self.setting
-        parts = [setting.workload, chosen]
-        # Cells of a user's file or of the checkpoint's own sampling are comparable only where these say the same.
-        parts.append(self._axis.get(f"axis.workload.{figures.key.workload}", ""))
-        if figures.key.sampling:
-            parts.append(self._axis.get(f"axis.sampling.{figures.key.sampling}", ""))
-        setting = replace(setting, workload="-".join(part for part in parts if part))
-        return Key(setting, figures.config, figures.key.id)
+        return key_of(self.fingerprint, figures)
 
     def _sort(self, outcome: str, text: str, failures: list[str], warnings: list[str]) -> None:
         if outcome == "regressed" or (outcome == "undecided" and self.policy.strict):
@@ -254,17 +234,15 @@ class Gatekeeper:
 
     def _tolerance(self, key: Key, metric: Metric) -> Tolerance:
         assert self.expected is not None
-        known = [
-            *self.expected.starts(key, metric.name),
-            *self._local.get((key.config, key.cell, metric.name), ()),
-        ]
-        spread = start_spread(known)
+        known = [*self._local.get((key, metric.name), ()), *self.expected.starts(key, metric.name)]
+        # What is judged must not widen the tolerance that it is judged by.
+        spread = start_spread(one for one in known if one.run is None or one.run != self.run)
         self._spreads.setdefault(metric.name, []).append(spread)
         return across_sessions(metric.tolerance, spread)
 
     def _records(self, figures: CellFigures) -> bool:
         """Whether the figures of a cell become expected ones."""
-        if self.expected is None:
+        if self.expected is None or self._key(figures) in self.recorded:
             return False
         update = self.policy.update
         return update == "all" or (update == "new" and self.expected.last(self._key(figures)) is None)
@@ -278,19 +256,28 @@ class Gatekeeper:
             else max((1 + max(values) for values in last.values.values() if values), default=0)
         )
 
-    def _record_or_miss(self, figures: CellFigures, baseline: CellFigures | None) -> list[str]:
+    def _record(self, figures: CellFigures, baseline: CellFigures | None) -> list[str]:
+        """Keep the figures of a cell as expected ones; warns of what the next session will call a drift."""
         assert self.expected is not None
         key = self._key(figures)
-        if self._records(figures):
-            sample = self._sample(figures, baseline)
-            if self.policy.accept_drift is not None:
-                sample = accept_drift(sample, self.policy.accept_drift)
-            self.expected.add(key, sample)
-            self.recorded.append(key)
+        sample = self._sample(figures, baseline)
+        tolerances = {name: self._tolerance(key, METRICS[name]) for name in sample.values}
+        if self.policy.accept_drift is not None:
+            sample = accept_drift(sample, self.policy.accept_drift)
+        self.expected.add(key, sample)
+        self.recorded[key] = sample
+        if not self.is_headline(figures.config, figures.key):
             return []
-        if self.expected.last(key) is None:
-            return [missing_text(self.expected, key, self.policy.arguments)]
-        return []
+        where = f"{figures.config} {figures.key.id}"
+        drifted = (
+            self._drift(key, METRICS[name], where, dict(values), tolerances[name])
+            for name, values in sample.values.items()
+        )
+        return [
+            f"recorded, and the next session will fail for it: {gate}; --ddtree-accept-drift 'WHY' accepts the drift"
+            for gate in drifted
+            if gate is not None
+        ]
 
     def _sample(self, figures: CellFigures, baseline: CellFigures | None) -> Sample:
         values = {
@@ -298,7 +285,7 @@ class Gatekeeper:
             for metric in METRICS.values()
             if (values := round_values(metric, figures, baseline))
         }
-        return Sample(self.date, self.build, values)
+        return Sample(self.date, self.build, values, run=self.run)
 
     def _thresholds(self, figures: CellFigures, baseline: CellFigures | None) -> list[ThresholdResult]:
         return [

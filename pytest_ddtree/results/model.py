@@ -311,6 +311,8 @@ class Results:
     """`b8-k4-wnone against the matched baseline` -> the conditions in which the two servers differ."""
     groups: dict[str, str] = field(default_factory=dict)
     """Config id -> the group of servers it ran in, where several ran at once and it is not the first one."""
+    recorded: list[str] = field(default_factory=list)
+    """What became expected figures, as lines."""
     gates: list[Mapping[str, Any]] = field(default_factory=list)
     """What `Gate.as_json` gave, in the order in which cells were judged."""
 

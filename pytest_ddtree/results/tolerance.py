@@ -11,7 +11,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pytest_ddtree.results.metrics import Values
+
 ENOUGH_STARTS = 5
+ENOUGH_ROUNDS = 4
+"""A start with fewer says little of what a start does: the noise of its rounds is larger."""
 FEW_STARTS = 0.10
 LEAST = 0.03
 TIMES = 4.0
@@ -29,6 +33,17 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """What one start of a build measured of one metric of one cell."""
+
+    build: str
+    values: Values
+    """By round number: the same number has the same prompts."""
+    run: str | None = None
+    """The stored run it belongs to; None where nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartSpread:
     """Standard deviation of log figures between starts of the same build, from `starts` starts."""
 
@@ -36,21 +51,50 @@ class StartSpread:
     starts: int
 
 
-def start_spread(figures: Iterable[tuple[str, float]]) -> StartSpread:
-    """The deviation between starts from (build, figure of one start); pooled within builds, so that a real change is no noise.
+def start_spread(starts: Iterable[Start]) -> StartSpread:
+    """The deviation between starts; pooled within builds, so that a real change is no noise.
 
-    A build with a single start tells nothing. The deviation is NaN when no build has two.
+    Starts are compared by the rounds that all of their build have (those with few rounds are left out), because other rounds have other
+    prompts, which is no noise of starts either. A run that is given twice counts once. A build with a single start tells nothing. The
+    deviation is NaN when no build has two.
     """
-    groups: dict[str, list[float]] = {}
-    for build, figure in figures:
-        groups.setdefault(build, []).append(math.log(figure))
-    several = [group for group in groups.values() if len(group) > 1]
-    starts = sum(len(group) for group in several)
-    freedom = starts - len(several)
+    groups: dict[str, list[Values]] = {}
+    runs: set[str] = set()
+    for start in starts:
+        if start.run is not None and start.run in runs:
+            continue
+        if start.run is not None:
+            runs.add(start.run)
+        groups.setdefault(start.build, []).append(start.values)
+    several = [figures for group in groups.values() if len(figures := _figures(group)) > 1]
+    count = sum(len(figures) for figures in several)
+    freedom = count - len(several)
     if freedom == 0:
-        return StartSpread(math.nan, starts)
-    squares = math.fsum((value - math.fsum(group) / len(group)) ** 2 for group in several for value in group)
-    return StartSpread(math.sqrt(squares / freedom), starts)
+        return StartSpread(math.nan, count)
+    squares = math.fsum(
+        (value - math.fsum(figures) / len(figures)) ** 2 for figures in several for value in figures
+    )
+    return StartSpread(math.sqrt(squares / freedom), count)
+
+
+def _figures(starts: Sequence[Values]) -> list[float]:
+    """Logarithm of the figure of each start, over the rounds that all of them have; none where they share no round."""
+    long = [values for values in starts if len(values) >= ENOUGH_ROUNDS]
+    if len(long) < 2:
+        long = list(starts)
+    shared = set.intersection(*(set(values) for values in long))
+    if not shared:
+        return []
+    return [math.fsum(math.log(values[number]) for number in shared) / len(shared) for values in long]
+
+
+UNKNOWN = StartSpread(math.nan, 0)
+"""No start is stored."""
+
+
+def of_all(spreads: Iterable[StartSpread]) -> StartSpread:
+    """The spread of the mean of several cells: they share their starts, so it is as noisy as one, of which the least known counts."""
+    return max(spreads, key=lambda one: (-one.starts, one.deviation), default=UNKNOWN)
 
 
 def across_sessions(own: float, spread: StartSpread) -> Tolerance:
@@ -60,7 +104,8 @@ def across_sessions(own: float, spread: StartSpread) -> Tolerance:
         return Tolerance(
             share, f"{spread.starts} stored starts of one build, fewer than {ENOUGH_STARTS}: {share:.0%}"
         )
-    noise = TIMES * spread.deviation
+    # The deviation is one of logarithms; as a share four of them stay below all that can be lost.
+    noise = -math.expm1(-TIMES * spread.deviation)
     share = max(own, LEAST, noise)
     if share == noise:
         return Tolerance(
@@ -77,7 +122,8 @@ def within_session(own: float, starts: Sequence[int] = (), spread: StartSpread |
     """
     if not starts or spread is None or spread.starts < ENOUGH_STARTS:
         return Tolerance(own, "same session")
-    noise = TIMES * spread.deviation * math.sqrt(math.fsum(1 / count for count in starts) / 2)
+    means = math.sqrt(math.fsum(1 / count for count in starts) / 2)
+    noise = -math.expm1(-TIMES * spread.deviation * means)
     if noise <= own:
         return Tolerance(own, "same session")
     return Tolerance(noise, f"same session, {spread.starts} starts deviate by {spread.deviation:.1%}")

@@ -8,9 +8,9 @@ from made import KEY, a_round
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.options import OptionError
+from pytest_ddtree.results.entries import setting_of
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gate_setup import GateOptions, local_starts, make_gatekeeper, make_policy
-from pytest_ddtree.results.gatekeeper import setting_of
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.results.tolerance import start_spread
 
@@ -53,9 +53,11 @@ def test_what_restarts_do_is_learnt_from_stored_runs_of_the_same_setting(tmp_pat
     broken.parent.mkdir()
     broken.write_text("nonsense\n")
     starts, warnings = local_starts(tmp_path, setting_of(PRINT))
-    assert starts[("b8-k4-wnone", KEY.id, "tok_s")] == [
-        ("reference abc", pytest.approx(100.0)),
-        ("reference abc", pytest.approx(101.0)),
+    (key,) = {key for key, _ in starts}
+    assert (key.config, key.cell) == ("b8-k4-wnone", KEY.id)
+    assert [(one.build, one.run, round(one.values[0])) for one in starts[(key, "tok_s")]] == [
+        ("reference abc", "20260100T0-1", 100),
+        ("reference abc", "20260101T0-1", 101),
     ]
     assert len(warnings) == 1
     assert str(broken) in warnings[0]
@@ -76,8 +78,8 @@ def test_neither_the_run_that_is_judged_nor_other_arguments_widen_the_tolerance(
             store.append("round", round=a_round(0, rate).as_json())
     own = tmp_path / "20260103T0-1"
     starts, _ = local_starts(tmp_path, setting_of(PRINT), own=own)
-    figures = starts[("b8-k4-wnone", KEY.id, "tok_s")]
-    assert [(build, round(figure)) for build, figure in figures] == [
+    figures = next(found for (_, metric), found in starts.items() if metric == "tok_s")
+    assert [(one.build, round(one.values[0])) for one in figures] == [
         ("reference abc", 100),
         ("reference abc", 101),
         ("reference abc args.spec=--plant slower:400", 60),

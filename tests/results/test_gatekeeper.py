@@ -9,14 +9,16 @@ from typing import Any
 from made import KEY, a_cell
 
 from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.entries import setting_of
 from pytest_ddtree.results.expected import Expected, Sample
 from pytest_ddtree.results.expected import Key as EntryKey
 from pytest_ddtree.results.fingerprint import Fingerprint
-from pytest_ddtree.results.gatekeeper import RECORDED, Gatekeeper, GatePolicy, headline_tests, setting_of
+from pytest_ddtree.results.gatekeeper import RECORDED, Gatekeeper, GatePolicy, headline_tests
 from pytest_ddtree.results.gates import Design
 from pytest_ddtree.results.metrics import METRICS
 from pytest_ddtree.results.model import CellFigures
 from pytest_ddtree.results.thresholds import parse_threshold
+from pytest_ddtree.results.tolerance import Start
 
 CONFIG = "b8-k4-wnone"
 PRINT = Fingerprint(
@@ -150,6 +152,32 @@ def test_five_accepted_losses_of_two_percent_fail_as_drift(tmp_path: Path) -> No
     accepting = keeper(expected, update="all", accept_drift="costs that much")
     assert not accepting.check(a_cell(rates(means[-1], seed=4)), None).failures
     assert not keeper(expected).check(a_cell(rates(means[-1], seed=5)), None).failures
+
+
+def test_accepting_a_drift_without_saying_so_is_warned_of_at_once(tmp_path: Path) -> None:
+    expected = accepted(tmp_path / "e", 200.0)
+    outcome = keeper(expected, update="all").check(a_cell(rates(150.0, seed=2)), None)
+    assert not outcome.failures
+    assert any("the next session will fail for it" in text and "tok_s" in text for text in outcome.warnings)
+    assert "--ddtree-accept-drift" in outcome.warnings[0]
+    again = accepted(tmp_path / "f", 200.0)
+    quiet = keeper(again, update="all", accept_drift="known").check(a_cell(rates(150.0, seed=2)), None)
+    assert not quiet.warnings
+
+
+def test_the_run_that_was_recorded_is_no_second_start(tmp_path: Path) -> None:
+    """A sample and the stored run that it came from are one start; and what is judged is none."""
+    expected = Expected(tmp_path / "e")
+    key = EntryKey(setting_of(PRINT), CONFIG, KEY.id)
+    local: list[Start] = []
+    for number in range(3):
+        values = dict(enumerate(rates(200.0, seed=number)))
+        expected.add(key, Sample("2026-01-01", "0123456789ab", {"tok_s": values}, run=f"run{number}"))
+        local.append(Start("0123456789ab", values, f"run{number}"))
+    policy = GatePolicy(headline=HEADLINE, design=Design(tests=headline_tests(HEADLINE)))
+    judge = Gatekeeper(policy, PRINT, expected, local_starts={(key, "tok_s"): local}, run="run2")
+    (gate,) = [one for one in judge.check(a_cell(rates(200.0, seed=7)), None).gates if one.metric == "tok_s"]
+    assert "2 stored starts of one build, fewer than 5" in str(gate)
 
 
 def test_thresholds_hold_without_expected_figures() -> None:

@@ -13,7 +13,14 @@ from made import a_cell
 from pytest_ddtree.results.gates import LOOKS, Design, decide, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import ACCEPT, METRICS, SPEEDUP, TOK_S, TTFT_P90, round_values
 from pytest_ddtree.results.paired import agree, log_share, mean_loss, paired_loss, pooled_loss
-from pytest_ddtree.results.tolerance import Tolerance, across_sessions, start_spread, within_session
+from pytest_ddtree.results.tolerance import (
+    Start,
+    StartSpread,
+    Tolerance,
+    across_sessions,
+    start_spread,
+    within_session,
+)
 
 RATES = st.dictionaries(st.integers(0, 9), st.floats(0.1, 1e4), min_size=1)
 WITHIN = Tolerance(0.03, "same session")
@@ -158,13 +165,13 @@ def test_metrics_of_a_cell_and_of_its_speedup() -> None:
 
 
 def test_across_sessions_few_starts_allow_ten_percent_and_many_what_they_show() -> None:
-    few = across_sessions(0.03, start_spread([("a", 100.0)] * 4))
+    few = across_sessions(0.03, start_spread([Start("a", {0: 100.0})] * 4))
     assert few.share == 0.10
     assert "fewer than 5" in few.why
-    quiet = across_sessions(0.01, start_spread([("a", 100.0 + i / 10) for i in range(6)]))
+    quiet = across_sessions(0.01, start_spread(Start("a", {0: 100.0 + i / 10}) for i in range(6)))
     assert quiet.share == 0.03
     noisy = across_sessions(
-        0.03, start_spread([("a", 100.0), ("a", 104.0), ("a", 96.0), ("a", 102.0), ("a", 98.0)])
+        0.03, start_spread(Start("a", {0: rate}) for rate in (100.0, 104.0, 96.0, 102.0, 98.0))
     )
     assert 0.10 < noisy.share < 0.14
     assert "5 starts" in noisy.why
@@ -172,15 +179,41 @@ def test_across_sessions_few_starts_allow_ten_percent_and_many_what_they_show() 
 
 def test_a_change_between_builds_is_no_noise_between_starts() -> None:
     figures = [("a", 100.0), ("a", 100.1), ("a", 99.9), ("b", 50.0), ("b", 50.05), ("b", 49.95), ("c", 10.0)]
-    spread = start_spread(figures)
+    spread = start_spread(Start(build, {0: rate}) for build, rate in figures)
     assert spread.starts == 6
     assert spread.deviation < 0.002
-    assert math.isnan(start_spread([("a", 1.0), ("b", 2.0)]).deviation)
+    assert math.isnan(start_spread([Start("a", {0: 1.0}), Start("b", {0: 2.0})]).deviation)
+
+
+def test_other_rounds_have_other_prompts_which_is_no_noise_of_starts() -> None:
+    easy = {0: 100.0, 1: 102.0, 2: 98.0, 3: 101.0}
+    hard = easy | dict.fromkeys(range(4, 16), 50.0)
+    starts = [Start("a", easy), Start("a", hard), Start("a", hard), Start("a", easy | {4: 50.0})]
+    assert start_spread(starts) == StartSpread(0.0, 4)
+    # A start that broke off after two rounds says little; alone it is all there is.
+    assert start_spread([*starts, Start("a", {0: 10.0, 1: 10.0})]).starts == 4
+    assert start_spread([Start("a", {0: 10.0}), Start("a", {0: 10.0, 1: 99.0})]).starts == 2
+
+
+def test_a_start_that_is_stored_twice_is_one() -> None:
+    figures = [{0: 100.0}, {0: 101.0}, {0: 99.0}]
+    once = [Start("a", values, f"run{number}") for number, values in enumerate(figures)]
+    assert start_spread([*once, *once]) == start_spread(once)
+    assert start_spread([*once, *once]).starts == 3
+
+
+def test_starts_that_differ_by_more_than_a_quarter_tolerate_less_than_everything() -> None:
+    wild = start_spread(Start("a", {0: 100.0 * math.exp(step)}) for step in (-1, 0, 1, -1, 1, 0))
+    tolerance = across_sessions(0.03, wild)
+    assert 0.9 < tolerance.share < 1
+    slower = paired_loss({0: 100.0, 1: 101.0}, {0: 99.0, 1: 100.0}, higher_is_better=True)
+    assert slower is not None
+    assert decide(slower, tolerance.share, 0.001) in ("fine", "undecided")
 
 
 def test_more_starts_on_each_side_are_less_noise() -> None:
-    spread = start_spread([("a", 100.0 * math.exp(step / 50)) for step in (-1, 0, 1, -1, 1, 0)])
-    one, two = (within_session(0.01, (n, n), spread).share for n in (1, 2))
+    spread = start_spread(Start("a", {0: 100.0 * math.exp(step / 50)}) for step in (-1, 0, 1, -1, 1, 0))
+    one, two = (-math.log1p(-within_session(0.01, (n, n), spread).share) for n in (1, 2))
     assert one == pytest.approx(two * math.sqrt(2))
     assert within_session(0.03).share == 0.03
 

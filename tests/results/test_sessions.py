@@ -11,7 +11,7 @@ import pytest
 from session_process import start_session
 
 from pytest_ddtree.results.answers import FILE
-from pytest_ddtree.results.expected import read_expected
+from pytest_ddtree.results.expected_files import read_expected
 from pytest_ddtree.results.runs import find_runs, read_run
 from pytest_ddtree.results.store import parse
 
