@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from pytest_ddtree import __version__
 from pytest_ddtree.ab_outcome import AbOutcome, report_of
 from pytest_ddtree.budget import FLAG, Budget, duration
-from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.errors import Infrastructure, NotKept
 from pytest_ddtree.exactness.levels import collect, first_divergence
 from pytest_ddtree.exactness.rule import judge
 from pytest_ddtree.exactness.verdict import Verdict
@@ -24,6 +25,7 @@ from pytest_ddtree.plan import Plan
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.results.builds import BuildSpec
 from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.model import Failing
 from pytest_ddtree.results.order import Block, blocks
 from pytest_ddtree.results.runs import FILE, SESSION
 from pytest_ddtree.results.secrets import mask_values
@@ -103,6 +105,8 @@ class Ab:
         self.started = datetime.now(UTC)
         self.folder = settings.results / f"{self.started:%Y%m%dT%H%M%SZ}-{os.getpid()}-ab"
         self.outcomes: dict[Config, AbOutcome] = {}
+        self.failing: list[Failing] = []
+        """Tests that did not pass."""
         # As many rounds as a cell would have anyway, spread over the passes; two at least, or a stay has no noise of its own.
         self._rounds = max(2, -(-settings.rounds // passes))
         self._design = AbDesign(
@@ -158,7 +162,9 @@ class Ab:
 
     def report(self) -> Report:
         """What came out so far, for reports."""
-        return report_of(self.outcomes.values(), started=self.started.isoformat(), run=self.folder.name)
+        return report_of(
+            self.outcomes.values(), self.failing, started=self.started.isoformat(), run=self.folder.name
+        )
 
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""
@@ -201,6 +207,13 @@ class Ab:
         if math.isinf(left) or needed <= left:
             return ""
         return f"no more passes: {passes} more take about {duration(needed)}, {FLAG} leaves {duration(max(0.0, left))}"
+
+    def note_test(self, nodeid: str, outcome: str, text: str) -> None:
+        """Keep what became of a test that did not pass."""
+        if outcome != "passed":
+            self.failing.append(Failing(nodeid, outcome, text))
+            with suppress(NotKept):
+                self._keep("test", nodeid=nodeid, outcome=outcome, text=text)
 
     def _note(self, outcome: AbOutcome) -> None:
         """Store what was judged of each build, and what is undecided."""

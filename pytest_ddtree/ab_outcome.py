@@ -10,7 +10,7 @@ from pytest_ddtree.report.comparison import lines, undecided_lines, verdict_line
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.gates import Gate
-from pytest_ddtree.results.model import Results
+from pytest_ddtree.results.model import Failing, Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,16 @@ def _worst(comparison: Comparison) -> str:
     return next((outcome for outcome in order if outcome in found), "not compared")
 
 
-def report_of(outcomes: Iterable[AbOutcome], *, started: str, run: str) -> Report:
+def report_of(
+    outcomes: Iterable[AbOutcome], failing: Iterable[Failing] = (), *, started: str, run: str
+) -> Report:
     """A session's comparisons for the reports that show gates, findings and verdicts."""
-    results = Results()
+    outcomes = tuple(outcomes)
+    results = Results(strict=any(one.strict for one in outcomes))
+    if any(one.failures for one in outcomes):
+        # Their gates and verdicts say it better than the failed test.
+        failing = [one for one in failing if one.outcome == "error"]
+    results.failing = {one.nodeid: one for one in failing}
     for one in outcomes:
         for build, against, verdict in one.judged:
             name = f"{one.config} on build {build}"

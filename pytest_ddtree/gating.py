@@ -109,7 +109,10 @@ class Gating:
         for gate in outcome.gates:
             run.results.gates.append(gate.as_json())
             run.store("gate", gate=gate.as_json())
+        said = {str(gate) for gate in outcome.gates}
         for text in outcome.warnings:
+            if text in said:
+                continue
             run.results.warnings.append(text)
             run.store("warning", text=text)
         return outcome

@@ -49,6 +49,7 @@ pytest_plugins = [
     "pytest_ddtree.exactness_fixtures",
     "pytest_ddtree.after_test",
     "pytest_ddtree.ending",
+    "pytest_ddtree.failing",
     "pytest_ddtree.junit",
     "pytest_ddtree.keeping",
     "pytest_ddtree.carrier",

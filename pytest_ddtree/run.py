@@ -83,7 +83,7 @@ class Run:
         self.plan = plan
         self.budget = budget or Budget()
         self.progress = progress
-        self.results = Results()
+        self.results = Results(strict=settings.strict)
         self.ledger = Ledger(began=began)
         self.pilot = Pilot(configs, progress=progress)
         self.started = datetime.now(UTC)
@@ -145,6 +145,13 @@ class Run:
         """Append a record that belongs to no test; where it cannot be written the end of the session says so."""
         with suppress(NotKept):
             self.store(kind, **fields)
+
+    def note_test(self, nodeid: str, outcome: str, text: str) -> None:
+        """Keep what became of a test: a failure, and a success where an earlier session of this run failed."""
+        before = {} if self.resumed is None else self.resumed.stored.results.failing
+        if outcome != "passed" or nodeid in before or nodeid in self.results.failing:
+            self.results.note_test(nodeid, outcome, text)
+            self.store_late("test", nodeid=nodeid, outcome=outcome, text=text)
 
     def lose(self, error: NotKept) -> None:
         """From now on nothing is measured, for it could not be kept; every report says why, once."""

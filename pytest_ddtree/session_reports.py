@@ -25,7 +25,7 @@ def summarise(terminalreporter: pytest.TerminalReporter) -> None:
             for line in scrub(outcome.lines(), secrets):
                 terminalreporter.write_line(line)
         terminalreporter.write_line(f"results: {ab.folder}")
-        if ab.outcomes:
+        if ab.outcomes or ab.failing:
             _to_github(terminalreporter, ab.report(), secrets)
     run, settings = reported_of(config), settings_of(config)
     if run is None or hasattr(config, "workerinput") or run.results.empty or settings.plan:
@@ -102,7 +102,7 @@ class JsonReport:
 
         secrets, run = secrets_of(self._config), reported_of(self._config)
         ab = self._config.stash.get(AB, None)
-        if run is None and ab is not None and ab.outcomes:
+        if run is None and ab is not None and (ab.outcomes or ab.failing):
             jsonreport.enrich(json_report, ab.report(), secrets=secrets, environment=os.environ)
         elif run is None:
             jsonreport.clean(json_report, secrets=secrets, environment=os.environ)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.model import Results
 from pytest_ddtree.results.runs import StoredRun
 
-Weight = Literal["failure", "warning"]
+Weight = Literal["failure", "error", "warning"]
+"""A verdict, infrastructure (something could not be judged), something to look at."""
+
+WEIGHTS = get_args(Weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Finding:
     weight: Weight
     title: str
     text: str
+    regression: bool = True
+    """Of a failure: whether something got slower or wrong; else a test failed for another reason, which its text says."""
 
 
 def findings(results: Results) -> list[Finding]:
@@ -51,13 +56,40 @@ def findings(results: Results) -> list[Finding]:
             found.append(Finding("failure", f"{summary.config}: corrupt coding answers", text))
     for gate in results.gates:
         title = f"{gate['what']}: {gate['metric']} {gate['outcome']}"
-        if gate["outcome"] == "regressed":
+        if gate["outcome"] == "regressed" or (results.strict and gate["outcome"] == "undecided"):
             found.append(Finding("failure", title, gate["text"]))
         elif gate["outcome"] == "undecided":
             found.append(Finding("warning", title, gate["text"]))
+    found += _of_tests(results, {one.text for one in found})
     said = {one.text for one in found}
     found.extend(Finding("warning", "warning", text) for text in results.warnings if text not in said)
     unique: dict[str, Finding] = {}
     for one in found:
         unique.setdefault(one.text, one)
-    return sorted(unique.values(), key=lambda one: one.weight != "failure")
+    return sorted(unique.values(), key=lambda one: WEIGHTS.index(one.weight))
+
+
+def _of_tests(results: Results, said: Collection[str]) -> list[Finding]:
+    """What tests failed for and nothing above says; tests that failed for the same reason together."""
+    corrupt = [
+        f"{config}: {verdict.kind} at level"
+        for config in results.verdicts
+        if (verdict := results.verdict(config)) is not None and not verdict.passed
+    ]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for one in results.failing.values():
+        if any(words in one.text for words in corrupt):
+            continue
+        rest = [line for line in one.text.splitlines() if line not in said]
+        if any(line.strip() for line in rest):
+            name = one.nodeid.rpartition("::")[2]
+            alike.setdefault((one.outcome, "\n".join(rest)), []).append(name)
+    return [
+        Finding(
+            "failure" if outcome == "failed" else "error",
+            f"{names[0]} {outcome}" + (f", {len(names) - 1} more alike" if len(names) > 1 else ""),
+            text,
+            regression=False,
+        )
+        for (outcome, text), names in alike.items()
+    ]

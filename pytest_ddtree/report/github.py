@@ -13,6 +13,10 @@ from pytest_ddtree.results.secrets import scrub
 
 LARGEST = 900_000
 """Bytes of a summary; GitHub shows none beyond 1 MiB."""
+MOST_LISTED = 30
+"""Findings of a kind that the summary shows."""
+LINES = 5
+"""Lines of a finding that are shown."""
 MOST_ANNOTATIONS = 10
 """GitHub shows ten of a kind a step."""
 
@@ -20,13 +24,15 @@ MOST_ANNOTATIONS = 10
 def markdown(report: Report) -> str:
     """The summary of a run in GitHub's Markdown."""
     found = findings(report.results)
-    failures = [one for one in found if one.weight == "failure"]
-    warnings = [one for one in found if one.weight == "warning"]
-    parts = [f"## ddtree: {_headline(report, failures, warnings)}"]
-    if failures:
-        parts.append(_list("### Regressions", failures))
-    if warnings:
-        parts.append(_list("### Undecided, and warnings", warnings))
+    parts = [f"## ddtree: {_headline(report, found)}"]
+    for title, chosen in (
+        ("### Regressions", [one for one in found if one.weight == "failure" and one.regression]),
+        ("### Failed", [one for one in found if one.weight == "failure" and not one.regression]),
+        ("### Errors: not judged", [one for one in found if one.weight == "error"]),
+        ("### Undecided, and warnings", [one for one in found if one.weight == "warning"]),
+    ):
+        if chosen:
+            parts.append(_list(title, chosen))
     verdicts = verdict_rows(report.results)
     if verdicts:
         parts.append(_table(("config", "verdict", "judged"), verdicts))
@@ -37,11 +43,17 @@ def markdown(report: Report) -> str:
     if compared:
         parts.append("### Best baseline, chain and tree\n\n" + _table(FLAT_HEAD, compared))
     gates = [
-        (gate["what"], gate["metric"], gate["outcome"], f"{-gate['loss']:+.1%}", f"{gate['tolerance']:.1%}")
+        (
+            gate["what"],
+            gate["metric"],
+            gate["outcome"],
+            f"{-gate['loss']:+.1%}",
+            gate.get("threshold") or f"{gate['tolerance']:.1%}",
+        )
         for gate in report.results.gates
     ]
     if gates:
-        head = ("gate", "metric", "outcome", "better or worse by", "tolerance")
+        head = ("gate", "metric", "outcome", "better or worse by", "tolerance or threshold")
         parts.append("### Gates\n\n" + _table(head, gates))
     conditions = condition_rows(report)
     if conditions:
@@ -51,12 +63,12 @@ def markdown(report: Report) -> str:
 
 
 def commands(found: Sequence[Finding]) -> list[str]:
-    """Workflow commands, one line each: `::error` for what failed, `::warning` for the rest."""
+    """Workflow commands, one line each: `::error` for what failed or was not judged, `::warning` for the rest."""
     lines: list[str] = []
-    for weight, command in (("failure", "error"), ("warning", "warning")):
-        chosen = [one for one in found if one.weight == weight]
+    for command in ("error", "warning"):
+        chosen = [one for one in found if (one.weight == "warning") == (command == "warning")]
         lines.extend(
-            f"::{command} title={_property(f'ddtree: {one.title}')}::{_data(one.text)}"
+            f"::{command} title={_property(f'ddtree: {one.title}')}::{_data(_beginning(one.text))}"
             for one in chosen[:MOST_ANNOTATIONS]
         )
     return lines
@@ -80,22 +92,38 @@ def write_summary(
     return path
 
 
-def _headline(report: Report, failures: Sequence[Finding], warnings: Sequence[Finding]) -> str:
-    if failures:
-        return f"{len(failures)} regression{'s' if len(failures) > 1 else ''}"
+def _headline(report: Report, found: Sequence[Finding]) -> str:
+    """Regressions, other failures and errors, as far as there are any; nothing is called fine that was not judged."""
+    counts = (
+        (sum(one.weight == "failure" and one.regression for one in found), "regression"),
+        (sum(one.weight == "failure" and not one.regression for one in found), "other failure"),
+        (sum(one.weight == "error" for one in found), "error"),
+    )
+    bad = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
+    if bad:
+        return ", ".join(bad)
+    warnings = sum(one.weight == "warning" for one in found)
     if not report.results.cells and report.results.gates:
         # A comparison of builds has no figures of its own: what is judged of it are its gates.
         undecided = sum(gate["outcome"] == "undecided" for gate in report.results.gates)
         rest = f", {undecided} undecided" if undecided else ""
         return f"no regression in {len(report.results.gates)} gates{rest}"
     cells = len(report.results.cells)
-    rest = f", {len(warnings)} to look at" if warnings else ""
+    rest = f", {warnings} to look at" if warnings else ""
     return f"no regression in {cells} cells{rest}"
 
 
 def _list(title: str, found: Sequence[Finding]) -> str:
-    rows = "\n".join(f"- **{_cell(one.title)}**: {_cell(one.text)}" for one in found)
-    return f"{title}\n\n{rows}"
+    rows = [f"- **{_cell(one.title)}**: {_cell(_beginning(one.text))}" for one in found[:MOST_LISTED]]
+    if len(found) > MOST_LISTED:
+        rows.append(f"- and {len(found) - MOST_LISTED} more")
+    return "\n".join([f"{title}\n", *rows])
+
+
+def _beginning(text: str) -> str:
+    """What happened and where; the rest, such as the end of a log, is in the other reports."""
+    lines = text.split("\n")
+    return "\n".join([*lines[:LINES], *(["..."] if len(lines) > LINES else [])])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

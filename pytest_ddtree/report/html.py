@@ -16,11 +16,11 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #d8dee4;vertical-align:top;overflow-wrap:anywhere}
 td.n,th.n{text-align:right;white-space:nowrap}
-.failure,.regressed,.CORRUPT,.UNKNOWN{color:#b3261e;font-weight:600}.warning,.undecided{color:#8a5a00}
+.failure,.error,.regressed,.CORRUPT,.UNKNOWN{color:#b3261e;font-weight:600}.warning,.undecided{color:#8a5a00}
 .fine,.exact,.tie{color:#1a7f37}.bar{background:#0969da;height:.6rem;display:inline-block}
 li{margin:.4rem 0}.scroll{overflow-x:auto}
 @media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}
-.failure,.regressed,.CORRUPT,.UNKNOWN{color:#ff7b72}.warning,.undecided{color:#d29922}.fine,.exact,.tie{color:#3fb950}}
+.failure,.error,.regressed,.CORRUPT,.UNKNOWN{color:#ff7b72}.warning,.undecided{color:#d29922}.fine,.exact,.tie{color:#3fb950}}
 """
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -115,14 +115,21 @@ def _speedups(report: Report) -> str:
 
 
 def _gates(report: Report) -> str:
-    head = ("outcome", "gate", "metric", "better or worse by", "tolerance", "smallest loss it could see")
+    head = (
+        "outcome",
+        "gate",
+        "metric",
+        "better or worse by",
+        "tolerance or threshold",
+        "smallest loss it could see",
+    )
     rows = [
         (
             str(gate["outcome"]),
             str(gate["what"]),
             str(gate["metric"]),
             f"{-gate['loss']:+.1%}",
-            f"{gate['tolerance']:.1%} ({gate['tolerance_why']})",
+            gate.get("threshold") or f"{gate['tolerance']:.1%} ({gate['tolerance_why']})",
             f"{gate['smallest_visible']:.1%}",
         )
         for gate in report.results.gates

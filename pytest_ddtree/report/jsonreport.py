@@ -87,7 +87,9 @@ def cell_metadata(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ())
 def properties(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ()) -> list[tuple[str, str]]:
     """User properties of a test for JUnit XML: figures with units in their names, then the outcome of each gate."""
     found = [("ddtree.config", figures.config), ("ddtree.cell", figures.key.id), *figure_properties(figures)]
-    found.extend((f"ddtree.gate.{gate['metric']}", str(gate["outcome"])) for gate in gates)
+    found.extend(
+        (f"ddtree.gate.{gate.get('threshold') or gate['metric']}", str(gate["outcome"])) for gate in gates
+    )
     return found
 
 

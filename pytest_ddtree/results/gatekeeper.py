@@ -56,7 +56,7 @@ class CellOutcome:
     failures: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    gates: tuple[Gate, ...] = ()
+    gates: tuple[Gate | ThresholdResult, ...] = ()
 
 
 class Gatekeeper:
@@ -129,7 +129,8 @@ class Gatekeeper:
             else:
                 self._sort(result.outcome, result.text, failures, warnings)
         self.gates.extend(gates)
-        return CellOutcome(tuple(failures), tuple(errors), tuple(warnings), tuple(gates))
+        judged = (one for one in thresholds if one.outcome != "missing")
+        return CellOutcome(tuple(failures), tuple(errors), tuple(warnings), (*gates, *judged))
 
     def together(self) -> CellOutcome:
         """The pooled test over all cells that were compared: a small loss everywhere that no single cell shows."""

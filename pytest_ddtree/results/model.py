@@ -292,6 +292,15 @@ def is_baseline(config: str) -> bool:
     return config.partition("@")[0] == "baseline"
 
 
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A test that did not pass: `failed` is a verdict, `error` is infrastructure."""
+
+    nodeid: str
+    outcome: str
+    text: str
+
+
 @dataclass(slots=True)
 class Results:
     """Everything found so far, in the order in which it was found."""
@@ -311,8 +320,12 @@ class Results:
     """`b8-k4-wnone against the matched baseline` -> the conditions in which the two servers differ."""
     groups: dict[str, str] = field(default_factory=dict)
     """Config id -> the group of servers it ran in, where several ran at once and it is not the first one."""
+    failing: dict[str, Failing] = field(default_factory=dict)
+    """Tests that did not pass, by node id."""
     recorded: list[str] = field(default_factory=list)
     """What became expected figures, as lines."""
+    strict: bool = False
+    """Whether what is undecided fails."""
     gates: list[Mapping[str, Any]] = field(default_factory=list)
     """What `Gate.as_json` gave, in the order in which cells were judged."""
 
@@ -346,6 +359,13 @@ class Results:
             if verdict is not None and verdict.kind == "corrupt"
         ]
 
+    def note_test(self, nodeid: str, outcome: str, text: str) -> None:
+        """What became of a test: `passed`, `failed` or `error`; a later session of the run may know better."""
+        if outcome == "passed":
+            self.failing.pop(nodeid, None)
+        else:
+            self.failing[nodeid] = Failing(nodeid, outcome, text)
+
     @property
     def empty(self) -> bool:
-        return not (self.starts or self.verdicts or self.cells or self.coding)
+        return not (self.starts or self.verdicts or self.cells or self.coding or self.failing)

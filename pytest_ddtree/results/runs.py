@@ -176,6 +176,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
     if kind == "run":
         # A resumed run has several; the first says when it began.
         run.header = run.header or record
+        run.results.strict = bool(run.settings.get("strict"))
         run.sessions += 1
     elif kind == "fingerprint":
         scope = str(record["scope"]) if build is None else f"{build}:{record['scope']}"
@@ -214,7 +215,9 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         summary = summary_from_json(record["coding"])
         results.coding[summary.config] = summary
     elif kind == "gate":
-        results.gates.append({**record["gate"], "text": str(record["gate"]["text"])})
+        _take_gate(results, {**record["gate"], "text": str(record["gate"]["text"])})
+    elif kind == "test":
+        run.results.note_test(str(record["nodeid"]), str(record["outcome"]), str(record["text"]))
     elif kind == "ab":
         run.ab = record
     elif kind == "overhead":
@@ -228,6 +231,14 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         results.groups[str(record["config"])] = str(record["group"])
     elif kind == "warning":
         results.warnings.append(str(record["text"]))
+
+
+def _take_gate(results: Results, gate: Mapping[str, Any]) -> None:
+    """A session that resumes a run judges its cells again, with the rounds that were added: the last word counts."""
+    name = ("what", "metric", "against")
+    alike = [one for one in results.gates if all(one.get(part) == gate.get(part) for part in name)]
+    results.gates = [one for one in results.gates if one not in alike]
+    results.gates.append(gate)
 
 
 def _choose(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> None:

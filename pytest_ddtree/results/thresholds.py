@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.gates import Outcome
 from pytest_ddtree.results.metrics import METRICS, Metric, Values, applies
+from pytest_ddtree.results.model import finite
 from pytest_ddtree.results.selectors import Selector, SelectorError, check_selector, parse_selector
 from pytest_ddtree.results.statistics import Interval, log_mean
 
@@ -45,6 +46,41 @@ class ThresholdResult:
     outcome: Outcome | Literal["missing"]
     text: str
     metric: str
+    where: str
+    threshold: Threshold
+    interval: Interval | None = None
+    """The figure; None where it is missing."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def as_json(self) -> dict[str, Any]:
+        """The same fields as those of a gate (`Gate.as_json`), with the bound as what was before. Of a figure that is not missing."""
+        assert self.interval is not None
+        bound, now = self.threshold.bound, self.interval
+        high = self.threshold.metric.higher_is_better
+
+        def loss(value: float) -> float | None:
+            return finite(1 - value / bound if high else 1 - bound / value)
+
+        ends = (now.high, now.low) if high else (now.low, now.high)
+        return {
+            "outcome": self.outcome,
+            "what": self.where,
+            "metric": self.metric,
+            "threshold": self.threshold.text,
+            "before": bound,
+            "now": now.value,
+            "against": f"threshold {self.threshold.text}",
+            "loss": loss(now.value),
+            "n": now.n,
+            "low": loss(ends[0]) if now.n > 1 else None,
+            "high": loss(ends[1]) if now.n > 1 else None,
+            "tolerance": 0.0,
+            "tolerance_why": "threshold",
+            "smallest_visible": min(1.0, now.half_width),
+            "text": self.text,
+        }
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -111,6 +147,8 @@ def judge_threshold(threshold: Threshold, config: str, key: CellKey, values: Val
             "missing",
             f"{where}: {threshold.metric} was not measured, so `{threshold.text}` cannot be judged",
             threshold.metric.name,
+            where,
+            threshold,
         )
     interval = log_mean(list(values.values()))
     outcome = _outcome(interval, threshold)
@@ -124,7 +162,7 @@ def judge_threshold(threshold: Threshold, config: str, key: CellKey, values: Val
     text = f"{where}: {figure} ({spread}), asked `{threshold.text}`: {outcome}"
     if outcome == "undecided":
         text += f"; a figure {interval.half_width:.1%} off the bound would have been told from it"
-    return ThresholdResult(outcome, text, threshold.metric.name)
+    return ThresholdResult(outcome, text, threshold.metric.name, where, threshold, interval)
 
 
 def _outcome(interval: Interval, threshold: Threshold) -> Outcome:

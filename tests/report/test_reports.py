@@ -21,6 +21,7 @@ from pytest_ddtree.results.gates import Design, gate_cell
 from pytest_ddtree.results.metrics import TOK_S
 from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo
 from pytest_ddtree.results.secrets import known_secrets
+from pytest_ddtree.results.thresholds import judge_threshold, parse_threshold
 from pytest_ddtree.results.tolerance import Tolerance
 
 SECRET = "s3cr3t-0123456789"
@@ -94,6 +95,75 @@ def test_what_failed_comes_first_and_each_thing_once() -> None:
     results = a_report().results
     results.warnings += ["the clock moved", results.gates[1]["text"]]
     assert len(findings(results)) == 3
+
+
+def test_a_failed_test_is_a_finding_unless_one_says_it_already() -> None:
+    report = a_report()
+    gate = report.results.gates[1]["text"]
+    for nodeid, outcome, text in (
+        ("bench/a.py::test_gate[x]", "failed", gate),
+        (
+            "bench/a.py::test_corrupt[x]",
+            "failed",
+            "AssertionError: b16-k4-wnone: corrupt at level full: 1 of 2",
+        ),
+        ("bench/a.py::test_both[x]", "failed", f"{gate}\nno expected figures"),
+        ("bench/a.py::test_dead[x]", "error", "the server ended"),
+        ("bench/a.py::test_dead[y]", "error", "the server ended"),
+        ("bench/a.py::test_mended[x]", "failed", "slow"),
+        ("bench/a.py::test_mended[x]", "passed", ""),
+    ):
+        report.results.note_test(nodeid, outcome, text)
+    found = [(one.weight, one.title, one.text) for one in findings(report.results)[2:-1]]
+    assert found == [
+        ("failure", "test_both[x] failed", "no expected figures"),
+        ("error", "test_dead[x] error, 1 more alike", "the server ended"),
+    ]
+    text = github.markdown(report)
+    assert text.startswith("## ddtree: 2 regressions, 1 other failure, 1 error\n")
+    assert (
+        text.index("### Regressions")
+        < text.index("### Failed")
+        < text.index("### Errors")
+        < text.index("### Und")
+    )
+    assert sum(line.startswith("::error") for line in github.commands(findings(report.results))) == 4
+
+
+def test_what_is_undecided_fails_where_that_was_asked() -> None:
+    undecided = {**a_report().results.gates[0], "outcome": "undecided", "text": "who knows"}
+    for strict, weight in ((False, "warning"), (True, "failure")):
+        (found,) = findings(Results(gates=[undecided], strict=strict))
+        assert (found.weight, found.text) == (weight, "who knows")
+
+
+def test_a_threshold_is_shown_as_a_gate() -> None:
+    threshold = parse_threshold("ttft_p90_ms <= 100 @ b8-k4")
+    judged = judge_threshold(threshold, "b8-k4-wnone", CellKey(60, 4), {0: 199.0, 1: 200.0, 2: 201.0})
+    results = Results(gates=[judged.as_json()])
+    report = Report(results)
+    assert "gates: 1 regressed" in "\n".join(terminal.lines(results))
+    assert github.markdown(report).startswith("## ddtree: 1 regression\n")
+    assert "| regressed | -50.0% | ttft\\_p90\\_ms &lt;= 100 @ b8-k4 |" in github.markdown(report)
+    assert "ttft_p90_ms &lt;= 100 @ b8-k4" in html.page(report)
+    value = json.loads(json.dumps(jsonreport.session_json(report), allow_nan=False))["gates"][0]
+    assert value["low"] < value["loss"] < value["high"]
+    assert value["loss"] == pytest.approx(0.5, abs=1e-3)
+    one_round = judge_threshold(threshold, "b8-k4-wnone", CellKey(60, 4), {0: 50.0}).as_json()
+    assert (one_round["outcome"], one_round["low"]) == ("fine", None)
+    assert one_round["loss"] == pytest.approx(-1)
+
+
+def test_a_summary_shows_the_beginning_of_what_is_long() -> None:
+    report = Report(Results())
+    for number in range(50):
+        report.results.note_test(
+            f"a::t{number}", "error", "\n".join(f"{number} line {at}" for at in range(20))
+        )
+    text = github.markdown(report)
+    assert "0 line 4<br>..." in text
+    assert "line 5" not in text
+    assert "- and 20 more" in text
 
 
 def test_the_speed_of_wrong_answers_is_in_no_report() -> None:
@@ -188,7 +258,7 @@ def test_the_summary_goes_to_the_file_of_the_step_and_is_cut_where_github_cuts(t
     assert github.write_summary(a_report(), {"GITHUB_STEP_SUMMARY": str(path)}) == path
     assert path.read_text().startswith("before\n## ddtree")
     many = a_report()
-    many.results.warnings = [f"{number} " + "x" * 1000 for number in range(2000)]
+    many.results.warnings = [f"{number} " + "x" * 100_000 for number in range(20)]
     github.write_summary(many, {"GITHUB_STEP_SUMMARY": str(path)})
     assert path.stat().st_size < 1_000_000
     assert "too long" in path.read_text()
