@@ -214,13 +214,17 @@ class GroupKernel:
         columns = rows + max(pasts)
         tall = rows * group
         self._scores = workspace.take("scores", (count, kv, tall, columns))
-        self._probabilities = workspace.share("probabilities", (count, kv, tall, columns))
+        # Padding has to survive the softmax of every layer; without it one buffer is enough.
+        self._probabilities = self._scores
+        if min(pasts) != max(pasts):
+            self._probabilities = workspace.share("probabilities", (count, kv, tall, columns))
+        self._ones = np.ones(columns, dtype=np.float32) if rows > 1 else None
         self._out = workspace.share("attention_out", (count, kv, tall, dim))
         self._peak = workspace.share("attention_peak", (count, kv, tall, 1))
         self._out_by_row = self._out.reshape(count, kv, group, rows, dim).transpose(0, 3, 1, 2, 4)
         self._peak_by_row = self._peak.reshape(count, kv, group, rows, 1).transpose(0, 3, 1, 2, 4)
-        self._masked = self._scores.reshape(count, kv, group, rows, columns)[..., -rows:]
-        self._mask = _stack_masks(masks, rows)
+        self._masked = self._scores[..., -rows:]
+        self._mask = _stack_masks(masks, rows, config)
         self._stored = bool(spans[0].own)
         self._context: list[tuple[int, _ContextPart]] = []
         for index, (span, past) in enumerate(zip(spans, pasts, strict=True)):
@@ -262,7 +266,10 @@ class GroupKernel:
             np.maximum.reduce(scores, axis=-1, keepdims=True, out=self._peak)
             np.subtract(scores, self._peak, out=probabilities)
             np.exp(probabilities, out=probabilities)
-        np.add.reduce(probabilities, axis=-1, keepdims=True, out=self._peak)
+        if self._ones is None:
+            np.add.reduce(probabilities, axis=-1, keepdims=True, out=self._peak)
+        else:
+            np.matmul(probabilities, self._ones, out=self._peak[..., 0])
         if self._round is not None:
             self._round(probabilities)
         if not self._stored:
@@ -274,13 +281,16 @@ class GroupKernel:
         np.divide(self._out_by_row, self._peak_by_row, out=out_rows)
 
 
-def _stack_masks(masks: Sequence[F32 | None], rows: int) -> F32 | None:
-    """[count, 1, 1, rows, rows], or None when no request has a mask."""
+def _stack_masks(masks: Sequence[F32 | None], rows: int, config: DecoderConfig) -> F32 | None:
+    """[count, kv heads, query heads of a kv head * rows, rows], or None when no request has a mask."""
     present = [mask for mask in masks if mask is not None]
     if rows == 1 or not present:
         return None
-    stacked = present[0][None] if len(present) == 1 else np.stack(present)
-    return stacked[:, None, None]
+    kv, group = config.num_kv_heads, config.group
+    stacked = np.empty((len(present), kv, group, rows, rows), dtype=np.float32)
+    for index, mask in enumerate(present):
+        stacked[index] = mask
+    return stacked.reshape(len(present), kv, group * rows, rows)
 
 
 class BlockKernel:

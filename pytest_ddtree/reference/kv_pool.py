@@ -17,10 +17,13 @@ import numpy as np
 
 from .arrays import F32, I64
 
-FRAME = 128
-"""Slots in a frame."""
+FRAME = 384
+"""Slots in a frame. Few frames a context mean few products; the keys' rows must not lie a power of two apart, or a token's
+keys, one in each row, would fall on a few sets of the first-level cache."""
 FEW_ROWS = 16
 """Up to so many slots are cheaper to go through one by one than with array calls."""
+FEW_MOVES = 4
+"""Likewise for moves."""
 _NONE = np.empty(0, dtype=np.int64)
 
 
@@ -109,7 +112,22 @@ class KVPool:
 
     def move(self, source: I64, target: I64) -> None:
         """Copy slots in all layers; all sources are read before any target is written."""
+        if len(source) <= FEW_MOVES:
+            self._move_few(source.tolist(), target.tolist())
+            return
         from_frames, from_offsets = np.divmod(source, FRAME)
         to_frames, to_offsets = np.divmod(target, FRAME)
         self.keys[:, to_frames, :, :, to_offsets] = self.keys[:, from_frames, :, :, from_offsets]
         self.values[:, to_frames, :, to_offsets] = self.values[:, from_frames, :, from_offsets]
+
+    def _move_few(self, source: Sequence[int], target: Sequence[int]) -> None:
+        columns = []
+        for slot in source:
+            frame, offset = divmod(slot, FRAME)
+            columns.append(
+                (self.keys[:, frame, :, :, offset].copy(), self.values[:, frame, :, offset].copy())
+            )
+        for slot, (keys, values) in zip(target, columns, strict=True):
+            frame, offset = divmod(slot, FRAME)
+            self.keys[:, frame, :, :, offset] = keys
+            self.values[:, frame, :, offset] = values

@@ -65,7 +65,7 @@ class DecoderStack:
         total = heads + 2 * kv
         qkv = work.share("qkv", (rows, total * dim))
         # Head by head in memory where the product writes it so: then attention takes a head's rows as they are.
-        by_head = self._layers[0].qkv.writes_blocks(rows, dim)
+        by_head = self._layers[0].qkv.writes_blocks(dim)
         parts = qkv.reshape(total, rows, dim) if by_head else qkv.reshape(rows, total, dim).swapaxes(0, 1)
         qk = parts[: heads + kv]
         queries, keys = qk[:heads].swapaxes(0, 1), qk[heads:].swapaxes(0, 1)

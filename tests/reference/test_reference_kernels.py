@@ -14,7 +14,7 @@ from pytest_ddtree.reference.attention import RowSpan, plan_attention
 from pytest_ddtree.reference.checkpoint import DecoderConfig, load_target
 from pytest_ddtree.reference.kv_pool import FRAME, KVPool, places
 from pytest_ddtree.reference.layers import swiglu
-from pytest_ddtree.reference.linear import BLOCK_COLUMNS, MAX_BLOCKED_ROWS, Linear
+from pytest_ddtree.reference.linear import BLOCK_COLUMNS, PIECE_ROWS, Linear
 from pytest_ddtree.reference.model import Rows, Target
 from pytest_ddtree.reference.numerics import BFloat16, Float32, round_bits
 from pytest_ddtree.reference.rope import pair_order, rotation_table
@@ -30,7 +30,7 @@ CONFIG = DecoderConfig(
 
 
 @given(
-    st.integers(1, 2 * MAX_BLOCKED_ROWS),
+    st.integers(1, 2 * PIECE_ROWS),
     st.sampled_from([BLOCK_COLUMNS // 2, BLOCK_COLUMNS, 5 * BLOCK_COLUMNS]),
 )
 def test_linear_multiplies(rows, columns):
