@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import F32
+from .arrays import F32, I64
 
 CHUNK_BYTES = 32 << 20
 CACHE_LINE = 64
@@ -20,12 +20,22 @@ class Arena:
     def __init__(self) -> None:
         self._chunk = np.empty(0, dtype=np.uint8)
         self._used = 0
+        self._full: list[I64] = []
+
+    def lines(self) -> list[I64]:
+        """One word of every cache line that is in use, chunk by chunk; views."""
+        return [*self._full, *self._words()]
+
+    def _words(self) -> list[I64]:
+        used = self._chunk[: self._used - self._used % CACHE_LINE]
+        return [used.view(np.int64)[:: CACHE_LINE // 8]] if used.size else []
 
     def place(self, values: F32) -> F32:
         """A contiguous copy of ``values`` inside the arena."""
         size = values.size * 4
         begin = self._aligned()
         if begin + size > self._chunk.size:
+            self._full += self._words()
             self._chunk = np.empty(max(CHUNK_BYTES, size + CACHE_LINE), dtype=np.uint8)
             self._used = 0
             begin = self._aligned()

@@ -34,7 +34,7 @@ class Drafter:
         tensors = checkpoint.tensors
         self.numerics = numerics
         self._target = target
-        arena = Arena()
+        self.arena = arena = Arena()
         self._stack = DecoderStack(tensors, "", decoder, numerics, arena)
         self._bounded = self._stack.largest_score <= SAFE_SCORE
         root = np.float32(np.sqrt(decoder.hidden_size))

@@ -210,11 +210,21 @@ class Engine:
             scheduler.secure_step()
         self._drop_finished()
         if scheduler.running:
+            if pieces:
+                # First tokens need not wait for the decode pass.
+                self._on_pass()
+                self._warm()
             self._decode()
             self._forget(scheduler.release_finished())
             for request in scheduler.running:
                 request.report(self.runtime.hooks)
         self._on_pass()
+
+    def _warm(self) -> None:
+        """Before the first step of a request that is alone; with several the weights serve more rows a step."""
+        draft = self.runtime.draft
+        if draft is not None and len(self._scheduler.running) == 1:
+            draft.warm()
 
     def _started(self, request: Request) -> None:
         request.first_token_at = time.perf_counter()

@@ -41,7 +41,7 @@ class Target:
         self.config = checkpoint.config
         decoder = self.config.decoder
         self.numerics = numerics
-        arena = Arena()
+        self.arena = arena = Arena()
         tensors = checkpoint.tensors
         self.embedding = tensors["model.embed_tokens.weight"]
         head = self.embedding if self.config.tie_word_embeddings else tensors["lm_head.weight"]

@@ -13,6 +13,7 @@ from .model import Target
 from .numerics import make_numerics
 from .settings import EngineSettings, SpeculativeSettings
 from .tree import possible_nodes
+from .warming import Warmer
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class DraftSide:
     model: Drafter
     pool: KVPool
     settings: SpeculativeSettings
+    warm: Warmer
 
     @property
     def horizon(self) -> int:
@@ -74,10 +76,12 @@ def build_runtime(
         if draft is None:
             raise ValueError("speculative decoding needs a draft checkpoint")
         small = draft.config.decoder
+        drafter = Drafter(draft, model, numerics)
         side = DraftSide(
-            model=Drafter(draft, model, numerics),
+            model=drafter,
             pool=KVPool(small.num_layers, small.num_kv_heads, small.head_dim, slots),
             settings=speculative,
+            warm=Warmer([model.arena, drafter.arena]),
         )
     runtime = Runtime(
         settings=settings,
