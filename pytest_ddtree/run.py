@@ -361,8 +361,7 @@ class Run:
 
     def flags(self) -> frozenset[str]:
         """The flags that the build's help lists; none where it was not asked. Starts no server. Raises Infrastructure."""
-        build = self.servers.pool.build()
-        return frozenset() if build is None else build.flags
+        return self.servers.flags()
 
     def left_running(self) -> list[str]:
         """What keeps the servers that are up from being as they were after their start; starts nothing. Raises Infrastructure."""

@@ -72,7 +72,14 @@ class Servers:
 
     def unsupported(self, configs: Iterable[Config]) -> dict[Config, str]:
         """The configs that the build cannot express, each with what it has instead; starts no server. Raises Infrastructure."""
-        return self.pool.unsupported(configs)
+        with self._run.ledger.during("probe"):
+            return self.pool.unsupported(configs)
+
+    def flags(self) -> frozenset[str]:
+        """The flags that the build's help lists; none where it was not asked. Starts no server. Raises Infrastructure."""
+        with self._run.ledger.during("probe"):
+            build = self.pool.build()
+        return frozenset() if build is None else build.flags
 
     def left_running(self) -> list[str]:
         """What keeps the servers that are up from being as they were after their start; starts nothing. Raises Infrastructure."""

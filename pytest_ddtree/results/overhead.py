@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-Activity = Literal["start", "verify", "warm-up", "flush", "load", "coding"]
-"""What a session does on purpose. `start`: a server is brought up, and the one that has to go for it down; `load`: what was measured."""
+Activity = Literal["probe", "start", "verify", "warm-up", "flush", "load", "coding"]
+"""What a session does on purpose. `probe`: the build is asked what it can do, which imports the engine; `start`: a server is
+brought up, and the one that has to go for it down; `load`: what was measured."""
+SHOWN_S = 0.05
+"""Less of an activity is 0.0 s, and not worth a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,9 @@ class Account:
         return self.harness / self.wall if self.wall else 0.0
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.parts.items() if seconds)
+        parts = ", ".join(
+            f"{name} {seconds:.1f} s" for name, seconds in self.parts.items() if seconds >= SHOWN_S
+        )
         several = f" of {self.workers} workers together" if self.workers > 1 else ""
         whole = self.sessions + self.silent
         if whole > 1:

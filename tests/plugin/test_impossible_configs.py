@@ -41,6 +41,7 @@ def test_in_a_sweep_it_is_listed_and_skipped(chain_only: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines(
         [
             "ddtree: b8-k4-wnone cannot run on this build: this build has the DFlash chain only*",
+            "harness overhead * (probe *",
             "warning: b8-k4-wnone cannot run on this build:*",
             "SKIPPED*this build cannot run b8-k4-wnone:*",
         ]
