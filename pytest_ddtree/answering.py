@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Record, Request, Sampling
 from pytest_ddtree.coding.endings import ending_fault
 from pytest_ddtree.coding.pairs import contradiction
 from pytest_ddtree.coding.problems import Problem
+from pytest_ddtree.coding_requests import ABSENT, CodingRequests
 from pytest_ddtree.errors import Infrastructure, NotKept
 from pytest_ddtree.exactness.baseline import record_baseline
 from pytest_ddtree.exactness.judged import JudgedAnswer
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _SEED_STEP = 1_000_003
 LIMITS = tuple(range(9, 25))
 """Tokens. Consecutive, so that most accepted runs meet some limit in their middle."""
-_ABSENT = frozenset({403, 404, 405, 501})
 
 
 class NotSolved(Infrastructure):
@@ -42,41 +41,15 @@ class CodingAnswers:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self.asks = CodingRequests(run)
         self._recorded: BaselineAnswers | None = None
-        self._prompts: dict[str, Prompt] = {}
-        self._chats: dict[str, AsyncClient] = {}
-        self._by_text: bool | None = None
         self._judged: dict[Config, tuple[Level, list[JudgedAnswer]]] = {}
         self._asked: dict[Config, dict[str, Record]] = {}
         self._opened: AnswerBook | None = None
 
-    @property
-    def by_text(self) -> bool:
-        """Whether only texts can be compared: the server has a chat endpoint and no /generate, or the options say so."""
-        if self._by_text is None:
-            self._by_text = self._ask_for_text()
-        return self._by_text
-
-    def conditions(self) -> str:
-        """How the answers were had, in one line for reports."""
-        settings = self._run.settings
-        parts = [
-            f"thinking {settings.thinking}",
-            f"temperature {settings.coding_temperature:g}",
-            f"at most {settings.coding_output} tokens",
-            f"{settings.coding_concurrency} at a time",
-        ]
-        if self.by_text:
-            parts.append(
-                "asked by chat, judged by text: the server sends no token ids, so no token is verified"
-            )
-        else:
-            parts.append("asked by token ids" if settings.coding_temperature else "judged by token ids")
-        return ", ".join(parts)
-
     def opens_thinking(self, problem: Problem) -> bool:
         """Whether the chat prompt of this problem ends inside a thinking section."""
-        if self.by_text and self._run.facts.target is None:
+        if self.asks.by_text and self._run.facts.target is None:
             return False
         return self._run.maker("code").opens_thinking(problem.question)
 
@@ -86,17 +59,17 @@ class CodingAnswers:
 
     def first(self, config: Config, problems: Sequence[Problem]) -> dict[str, Record]:
         """Greedy answers of a config: task id -> record. The baseline's are kept with their logprobs."""
-        if config != BASELINE or self.by_text:
+        if config != BASELINE or self.asks.by_text:
             return self.again(config, problems, 0)
         run, settings = self._run, self._run.settings
-        asked = {problem.task_id: self._request(problem, settings.seed) for problem in problems}
+        asked = {problem.task_id: self.asks.request(problem, settings.seed) for problem in problems}
         kept = self._kept(config, asked, 0)
         found = {tag: (answer.record, answer.scores) for tag, answer in kept.items()}
         missing = [problem for problem in problems if problem.task_id not in kept]
         if missing:
             recording = record_baseline(
                 run.async_client(run.get(config)),
-                self._prompts_of(missing),
+                self.asks.prompts_of(missing),
                 output=settings.coding_output,
                 concurrency=settings.coding_concurrency,
                 on_answer=lambda record, scores: self._keep(config, 0, Answer(record, scores)),
@@ -114,7 +87,7 @@ class CodingAnswers:
         """One more answer of a config to each problem; with a temperature, `number` chooses the seed."""
         run, settings = self._run, self._run.settings
         asked = {
-            problem.task_id: self._request(problem, settings.seed + number * _SEED_STEP + index)
+            problem.task_id: self.asks.request(problem, settings.seed + number * _SEED_STEP + index)
             for index, problem in enumerate(problems)
         }
         found = {tag: answer.record for tag, answer in self._kept(config, asked, number).items()}
@@ -122,7 +95,7 @@ class CodingAnswers:
         if not missing:
             return found
         server = run.get(config)
-        client = self._chat(server.url) if self.by_text else run.async_client(server)
+        client = self.asks.client(server)
 
         async def ask(request: Request) -> Record:
             record = await client.generate(request)
@@ -158,8 +131,8 @@ class CodingAnswers:
         try:
             self._book.keep(config.id, number, answer)
         except NotKept as error:
-            self._run.lose(error)
-            self._run.check_kept()
+            self._run.file.lose(error)
+            self._run.file.check()
 
     def _kept(self, config: Config, asked: Mapping[str, Request], number: int) -> dict[str, Answer]:
         """What an interrupted part of this run was answered to these requests already."""
@@ -178,10 +151,10 @@ class CodingAnswers:
         """
         run, seed = self._run, self._run.settings.seed
         server = run.get(config)
-        client = self._chat(server.url) if self.by_text else run.async_client(server)
+        client = self.asks.client(server)
 
         async def ask(limit: int) -> Record:
-            asked = self._request(problems[limit % len(problems)], seed + limit)
+            asked = self.asks.request(problems[limit % len(problems)], seed + limit)
             return await client.generate(
                 replace(asked, sampling=replace(asked.sampling, max_new_tokens=limit))
             )
@@ -208,12 +181,12 @@ class CodingAnswers:
         Raises:
             NotSolved: the baseline was not asked for its own answers.
         """
-        if self.by_text:
+        if self.asks.by_text:
             return None
         run = self._run
         if self._recorded is None:
             raise NotSolved(f"{config.id}: the baseline was not asked for its answers to the coding problems")
-        prompts = self._prompts_of(problems)
+        prompts = self.asks.prompts_of(problems)
         level: Level = "first-divergence"
         # An answer that contradicts itself has no tokens that could be trusted to be the ones it was made of.
         sound = {tag: record for tag, record in records.items() if contradiction(record) is None}
@@ -258,28 +231,28 @@ class CodingAnswers:
         run = self._run
         run.get(BASELINE, None if run.is_up(BASELINE) else "rescore")
         records = self._asked[config]
-        prompts = [self._prompts[tag] for tag in records]
+        prompts = [self.asks.known(tag) for tag in records]
         self._judged[config] = "full", self._by_baseline(prompts, records)
         return self.overall(config)
 
     def chat_prompt_tokens(self, config: Config, problem: Problem) -> tuple[int, int] | str:
         """Prompt tokens of a problem as rendered here and as the chat endpoint counts them, or why that cannot be compared."""
-        if self.by_text:
+        if self.asks.by_text:
             return "the server was asked by chat alone, so nothing was rendered here"
         run = self._run
         server = run.get(config)
         facts = run.facts
         if facts.target is not None and not has_chat_template(facts.target):
             return f"the model at {facts.target} has no chat template"
-        request = self._chat_request(problem, Sampling(max_new_tokens=1))
-        record = run.await_(self._chat(server.url).generate(request, stream=False), "coding")
-        if record.http_status in _ABSENT:
+        request = self.asks.chat_request(problem, Sampling(max_new_tokens=1))
+        record = run.await_(self.asks.chat(server).generate(request, stream=False), "coding")
+        if record.http_status in ABSENT:
             return f"{server.url} has no /v1/chat/completions (HTTP {record.http_status})"
         if record.http_status != 200 or record.prompt_tokens is None:
             raise fault(run, config, record) or NotSolved(
                 f"{config.id}: the chat endpoint did not count a prompt: {record.outcome}: {record.error}"
             )
-        return len(self._prompt(problem).ids), record.prompt_tokens
+        return len(self.asks.prompt(problem).ids), record.prompt_tokens
 
     def _by_baseline(self, prompts: Sequence[Prompt], records: dict[str, Record]) -> list[JudgedAnswer]:
         run = self._run
@@ -325,56 +298,3 @@ class CodingAnswers:
         eos = self._run.facts.eos
         kept = all(self._ending(record, None, eos) is None for record in recorded.records.values())
         return eos if kept else frozenset()
-
-    def _request(self, problem: Problem, seed: int) -> Request:
-        settings = self._run.settings
-        sampling = Sampling(max_new_tokens=settings.coding_output)
-        if settings.coding_temperature > 0:
-            # What a model's generation config would add is switched off, so that both servers sample from the same distribution.
-            sampling = replace(
-                sampling,
-                temperature=settings.coding_temperature,
-                top_p=settings.coding_top_p,
-                top_k=-1,
-                min_p=0.0,
-                seed=seed,
-            )
-        if self.by_text:
-            return self._chat_request(problem, sampling)
-        return Request(sampling=sampling, input_ids=self._prompt(problem).ids, tag=problem.task_id)
-
-    def _chat_request(self, problem: Problem, sampling: Sampling) -> Request:
-        thinking = self._run.settings.enable_thinking
-        extra = {} if thinking is None else {"chat_template_kwargs": {"enable_thinking": thinking}}
-        return Request(sampling=replace(sampling, extra=extra), text=problem.question, tag=problem.task_id)
-
-    def _prompt(self, problem: Problem) -> Prompt:
-        if problem.task_id not in self._prompts:
-            ids = self._run.maker("code").chat_ids(problem.question)
-            self._prompts[problem.task_id] = Prompt(problem.task_id, ids)
-        return self._prompts[problem.task_id]
-
-    def _prompts_of(self, problems: Sequence[Problem]) -> list[Prompt]:
-        return [self._prompt(problem) for problem in problems]
-
-    def _chat(self, url: str) -> AsyncClient:
-        if url not in self._chats:
-            settings = self._run.settings
-            self._chats[url] = AsyncClient(
-                url, api_key=settings.api_key, timeout_s=settings.request_timeout, api="chat"
-            )
-        return self._chats[url]
-
-    def _ask_for_text(self) -> bool:
-        run, api = self._run, self._run.settings.coding_api
-        if api != "auto":
-            return api == "chat"
-        server = run.get(BASELINE)
-        one = Request(sampling=Sampling(max_new_tokens=1), input_ids=(1, 2, 3), tag="is there a /generate")
-        record = run.await_(run.async_client(server).generate(one, stream=False), "coding")
-        if record.http_status not in _ABSENT:
-            return False
-        run.progress(
-            f"{server.url} has no /generate (HTTP {record.http_status}): coding answers are asked by chat and judged by text"
-        )
-        return True

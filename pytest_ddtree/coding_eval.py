@@ -41,7 +41,7 @@ class CodingEval:
     @property
     def by_text(self) -> bool:
         """Whether the selected problems are asked by chat and judged by text."""
-        return bool(self._run.plan.problems) and self.answers.by_text
+        return bool(self._run.plan.problems) and self.answers.asks.by_text
 
     def record_baseline(self, problems: Sequence[Problem]) -> None:
         """Ask the baseline before a speculative server takes its place; what goes wrong is an error of the coding tests alone."""
@@ -100,7 +100,7 @@ class CodingEval:
             return "sampled answers have no baseline tokens to be compared with: -m exactness judges sampling"
         if isinstance(self._pairs.get(config), Infrastructure):
             raise NotSolved(str(self._pairs[config]))
-        if self.answers.by_text:
+        if self.answers.asks.by_text:
             return "judged by text: the server sends no token ids"
         verdict = self.answers.at_level_full(config)
         self._withdraw(config, verdict)
@@ -157,7 +157,7 @@ class CodingEval:
         return known
 
     def _make(self, config: Config, problems: Sequence[Problem]) -> dict[str, Pair] | dict[str, SampledPair]:
-        conditions = self.answers.conditions()
+        conditions = self.answers.asks.conditions()
         if self.sampled:
             sampled = self._solve.sampled_pairs(config, problems)
             if sampled:
@@ -168,7 +168,7 @@ class CodingEval:
         pairs = self._solve.pairs(config, problems)
         if pairs:
             self._keep(summarise(config.id, list(pairs.values()), self._gate, conditions=conditions))
-            if not self.answers.by_text:
+            if not self.answers.asks.by_text:
                 self._withdraw(config, self.answers.overall(config))
             for pair in pairs.values():
                 if pair.judgement == "corrupt" and pair.verdict is not None:

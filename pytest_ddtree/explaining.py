@@ -94,7 +94,7 @@ class Explainer:
             trace.save(path, config=config.id, why="; ".join(verdict.reasons), position=shown.worst.position)
         except OSError as error:
             # The verdict is what counts, and it says already what is wrong.
-            self._run.lose(not_kept(path, error))
+            self._run.file.lose(not_kept(path, error))
         return prompt, replace(
             found,
             not_tried=why_not,

@@ -232,7 +232,7 @@ def ddtree_clause(request: pytest.FixtureRequest) -> Clause:
 @pytest.fixture
 def ddtree_contract(ddtree_run: Run) -> Callable[[Config, Clause], tuple[Evidence, Verdict | None]]:
     """Carries out a clause of the contract on a config: what it found by itself, and the verdict on its answers."""
-    return ddtree_run.verifier.contract
+    return ddtree_run.contract.carry_out
 
 
 @pytest.fixture

@@ -87,8 +87,10 @@ class Gating:
                 add_expected(keeper.expected.path, kept)
             except (OSError, ExpectedBroken) as error:
                 why = getattr(error, "strerror", None) or error
-                run.unwritten.append(f"{self._options.expected}: the expected figures are not updated: {why}")
-                run.results.warnings.append(run.unwritten[-1])
+                run.file.unwritten.append(
+                    f"{self._options.expected}: the expected figures are not updated: {why}"
+                )
+                run.results.warnings.append(run.file.unwritten[-1])
             else:
                 run.results.recorded = recorded_lines(keeper.expected, kept)
         run.results.warnings += keeper.orphans([BASELINE.id, *(config.id for config in run.configs)], cells)

@@ -21,7 +21,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         return
     run = item.config.stash.get(RUN, None)
     if run is not None:
-        run.check_kept()
+        run.file.check()
     if LOST in item.config.stash:
         raise NotKept(item.config.stash[LOST])
 

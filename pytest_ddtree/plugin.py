@@ -298,7 +298,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if RUN in config.stash:
         run = config.stash[RUN]
         run.conclude()
-        if session.exitstatus == pytest.ExitCode.OK and (run.results.corrupt or run.lost or run.unwritten):
+        if session.exitstatus == pytest.ExitCode.OK and (
+            run.results.corrupt or run.file.lost or run.file.unwritten
+        ):
             # No selection makes a corrupt server green, whatever the selected tests look at; nor is all well with results that are lost.
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if PLACE in config.stash:

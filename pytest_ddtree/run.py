@@ -13,21 +13,22 @@ from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from pytest_ddtree import __version__
 from pytest_ddtree.budget import Budget
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.loop import LoopThread
 from pytest_ddtree.client.sync import Client
 from pytest_ddtree.coding_eval import CodingEval
+from pytest_ddtree.contract import Contract
 from pytest_ddtree.dialects.effective import Mismatch
 from pytest_ddtree.errors import Infrastructure, NotKept, NotVerified
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.explaining import Explainer
 from pytest_ddtree.gating import Gating
-from pytest_ddtree.grid import BASELINE, CellKey, Config
+from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.matrix import cells_of
 from pytest_ddtree.model_files import ModelFacts, model_facts, no_tokenizer
-from pytest_ddtree.options import Settings, settings_json
+from pytest_ddtree.needed_of_baseline import NeededOfBaseline
+from pytest_ddtree.options import Settings
 from pytest_ddtree.plan import Place, Plan
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.rerun import Rerun
@@ -37,18 +38,17 @@ from pytest_ddtree.results.model import CellFigures, Results
 from pytest_ddtree.results.overhead import Activity, Ledger, over_sessions
 from pytest_ddtree.results.resume import Resumed
 from pytest_ddtree.results.runs import SESSION, pick_run, read_run
-from pytest_ddtree.results.secrets import known_secrets, mask_values, scrub
-from pytest_ddtree.results.store import Store
+from pytest_ddtree.results.secrets import known_secrets
 from pytest_ddtree.resuming import DormantServer, Recall
 from pytest_ddtree.sampling import Sampled
 from pytest_ddtree.server_setup import run_name
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.serving import Servers
-from pytest_ddtree.speed import Infeasible, Speed, enough
+from pytest_ddtree.session_file import SessionFile
+from pytest_ddtree.speed import Speed, enough
 from pytest_ddtree.staging import Pilot
 from pytest_ddtree.verifying import Verifier
 from pytest_ddtree.windows import WindowProbe
-from pytest_ddtree.workload.cell import CellNotMeasured
 from pytest_ddtree.workload.choice import Makers
 from pytest_ddtree.workload.prompts import PromptMaker
 
@@ -97,6 +97,7 @@ class Run:
         self.recall: Recall | None = None
         self.servers = Servers(self)
         self.verifier = Verifier(self, on_verified=on_verified)
+        self.contract = Contract(self)
         self.explainer = Explainer(self, self.verifier.answers)
         self.rerun = rerun
         self.sampled = Sampled(self)
@@ -105,14 +106,11 @@ class Run:
         self.coding = CodingEval(self)
         self.windows = WindowProbe(self)
         self._loop = LoopThread()
-        self._store: Store | None = None
-        self.lost: NotKept | None = None
-        self.unwritten: list[str] = []
         self.secrets = known_secrets(settings.api_key, os.environ)
+        self.file = SessionFile(self)
         self._makers = makers
         self._concluded = False
-        self._baseline_answered = False
-        self._baseline_measured = False
+        self._needed = NeededOfBaseline(self)
 
     @property
     def has_baseline(self) -> bool:
@@ -129,17 +127,8 @@ class Run:
         return self.servers.version()
 
     def store(self, kind: str, **fields: Any) -> None:
-        """Append one record to the session's results file, which exists from the first one on.
-
-        Raises:
-            NotKept: it cannot be written, or something before it could not.
-        """
-        self.check_kept()
-        try:
-            self._append(kind, fields)
-        except NotKept as error:
-            self.lose(error)
-            self.check_kept()
+        """Append one record to the session's results file. Raises NotKept."""
+        self.file.append(kind, fields)
 
     def store_late(self, kind: str, **fields: Any) -> None:
         """Append a record that belongs to no test; where it cannot be written the end of the session says so."""
@@ -152,35 +141,6 @@ class Run:
         if outcome != "passed" or nodeid in before or nodeid in self.results.failing:
             self.results.note_test(nodeid, outcome, text)
             self.store_late("test", nodeid=nodeid, outcome=outcome, text=text)
-
-    def lose(self, error: NotKept) -> None:
-        """From now on nothing is measured, for it could not be kept; every report says why, once."""
-        if self.lost is None:
-            # The run of one of several workers, and a comparison of builds, cannot be taken up again.
-            again = self.place is None and self.build_name is None
-            name = self.run_dir.name
-            more = f", then --ddtree-resume {name} goes on where this run stopped" if again else ""
-            self.lost = NotKept(f"{error}{more}")
-            self.results.warnings.append(str(self.lost))
-
-    def check_kept(self) -> None:
-        """Raise NotKept where something of this session could not be written."""
-        if self.lost is not None:
-            raise NotKept(str(self.lost))
-
-    def _append(self, kind: str, fields: dict[str, Any]) -> None:
-        if self._store is None:
-            self._store = Store(self.run_dir / "results.jsonl")
-            self._store.append(
-                "run",
-                plugin=__version__,
-                started=self.started.isoformat(),
-                settings=mask_values(settings_json(self.settings)),
-                resumed=self.resumed is not None,
-            )
-            if self.resumed is None or SESSION not in self.resumed.stored.fingerprints:
-                self._store.append("fingerprint", scope=SESSION, fingerprint=self.fingerprint.as_json())
-        self._store.append(kind, **scrub(fields, self.secrets))
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -225,15 +185,7 @@ class Run:
 
     def _live(self, config: Config) -> Server:
         if self.plan.needs_baseline and self.has_baseline:
-            if config.speculative:
-                self._beside_baseline(config)
-                self._baseline_first()
-            else:
-                # What goes wrong here is said where it is needed; the baseline's own tests may well do without.
-                with suppress(Infrastructure):
-                    if self.settings.baseline_gpus is not None:
-                        self._baseline_first()
-                    self._matched_first()
+            self._needed.before(config)
         if not config.speculative:
             return self.get(config)
         self.pilot.admit(config)
@@ -247,27 +199,6 @@ class Run:
         if config in self.plan.sampled:
             self.sampled.prepare(config)
         return server
-
-    def _beside_baseline(self, config: Config) -> None:
-        """Start a config's server while the baseline answers, where both fit and nothing is timed: what fails here is said later."""
-        pool = self.servers.pool
-        if (
-            self.settings.server != "reference"
-            or self._baseline_answered
-            or not self.plan.judges
-            or pool.settings.servers_at_once < 2
-            or config.window is not None
-        ):
-            return
-        try:
-            self.pilot.admit(config)
-            if not self.verifier.begin_baseline():
-                return
-            self.get(config)
-        except Infrastructure:
-            return
-        if config in self.plan.exactness:
-            self.verifier.ask_ahead(config)
 
     def _wake(self, config: Config) -> Server:
         """Start the server of a config that was taken over: a new process, of which nothing is known yet."""
@@ -300,47 +231,13 @@ class Run:
             return []
         return self.get(config).mismatches()
 
-    def _matched_first(self) -> None:
-        """What is asked of the baseline with the speculative servers' flags, before its best flags cost that server its place."""
-        if self.plan.judges or not self.coding.by_text:
-            _ = self.verifier.baseline
-        if self._baseline_answered:
-            return
-        self._baseline_answered = True
-        if self.plan.sampled and self.settings.records is None:
-            self.get(BASELINE)
-            self.sampled.prepare(BASELINE)
-        if self.plan.problems:
-            self.coding.record_baseline(self.plan.problems)
-
-    def _baseline_first(self) -> None:
-        if self.settings.baseline_gpus is not None:
-            # The baseline that judges is to stay up: what wants its best flags comes first.
-            self._measure_baseline()
-            self._matched_first()
-            self.get(BASELINE)
-        else:
-            self._matched_first()
-            self._measure_baseline()
-
-    def _measure_baseline(self) -> None:
-        if self._baseline_measured:
-            return
-        self._baseline_measured = True
-        for key in sorted(self.plan.cells):
-            try:
-                self.speed.measure(BASELINE, key)
-            except (Infeasible, CellNotMeasured) as reason:
-                # The baseline's own test says it again, as an error; here it costs the speedup of this cell and nothing else.
-                self.progress(f"baseline: not measured: {reason}")
-
     def get(self, config: Config, reason: str | None = None, *, best: bool = False) -> Server:
         """The server of a config, ready; `reason` says why a start is needed that the order of configs does not explain.
 
         With `best` the baseline runs with its own best flags, which stands under every speedup; where these equal the flags that
         match the speculative servers it is the same server.
         """
-        self.check_kept()
+        self.file.check()
         if reason is None and self.recall is not None:
             reason = self.recall.reason(config)
         return self.servers.get(config, reason, best=best)
@@ -440,7 +337,7 @@ class Run:
         if self._concluded:
             return
         self._concluded = True
-        if not self.results.empty and self._store is not None:
+        if not self.results.empty and self.file.exists:
             account = self.ledger.account()
             before = self.resumed.stored if self.resumed is not None else None
             self.results.overhead = str(
@@ -456,6 +353,5 @@ class Run:
         self.conclude()
         self.coding.close()
         self.servers.close()
-        if self._store is not None:
-            self._store.close()
+        self.file.close()
         self._loop.close()

@@ -15,7 +15,7 @@ from pytest_ddtree.options import Settings
 from pytest_ddtree.results.model import CellFigures, Round, key_json
 from pytest_ddtree.results.runs import prompts_digest
 from pytest_ddtree.servers.handle import Server
-from pytest_ddtree.verifying import whole
+from pytest_ddtree.servers.told import whole
 from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, UnnaturalAnswers
 from pytest_ddtree.workload.natural import natural_for
 from pytest_ddtree.workload.rounds import SamplingRule, decide

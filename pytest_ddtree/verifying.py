@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.baselines import Baseline, BaselineOnce
 from pytest_ddtree.client.client import AsyncClient
-from pytest_ddtree.client.impatient import ImpatientClient
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.errors import Infrastructure, NotVerified
 from pytest_ddtree.exactness.concluding import conclude
-from pytest_ddtree.exactness.contract.catalogue import Clause, judge_evidence
-from pytest_ddtree.exactness.contract.evidence import AnswerKey, Evidence, Subject
-from pytest_ddtree.exactness.contract.parameters import ignored
+from pytest_ddtree.exactness.contract.evidence import AnswerKey
 from pytest_ddtree.exactness.floor import NoiseFloor, assumed_floor
 from pytest_ddtree.exactness.judged import JudgedAnswer
 from pytest_ddtree.exactness.levels import (
@@ -32,16 +28,11 @@ from pytest_ddtree.exactness.scores import Scores
 from pytest_ddtree.exactness.verdict import Level, Verdict
 from pytest_ddtree.exactness_prompts import prompts_of
 from pytest_ddtree.grid import BASELINE, Config
-from pytest_ddtree.liveness import check_serving, fault
-from pytest_ddtree.resuming import clause_fields
+from pytest_ddtree.liveness import fault
 from pytest_ddtree.servers.handle import Server
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run
-
-
-CLAUSE_DEADLINE_S = 120.0
-"""Longest time for one request of a clause: they are short, and a hung server must not cost a night."""
 
 
 class Verifier:
@@ -51,8 +42,9 @@ class Verifier:
         self._run = run
         self._settings = run.settings
         self._on_verified = on_verified
-        self._scores = Scores()
-        self._baseline = BaselineOnce(run, self._scores)
+        self.scores = Scores()
+        """What teacher forcing said of a token after a prefix, so that it is asked once."""
+        self._baseline = BaselineOnce(run, self.scores)
         self._verdicts: dict[Config, Verdict | Infrastructure] = {}
         self._answers: dict[Config, list[tuple[tuple[Prompt, ...], dict[str, Record]]]] = {}
         self._beside: dict[Config, dict[str, Record]] = {}
@@ -118,66 +110,6 @@ class Verifier:
         self._on_verified(config, known)
         return known
 
-    def contract(self, config: Config, clause: Clause) -> tuple[Evidence, Verdict | None]:
-        """Carry out one clause of the contract on a config, or say what came out of it before a run was resumed. See `_contract`."""
-        recall = self._run.recall
-        known = None if recall is None else recall.clause(config, clause.name)
-        if known is not None:
-            return known
-        evidence, verdict = self._contract(config, clause)
-        if evidence.problems:
-            # A verdict is about tokens; who reads that alone must see this too.
-            self._run.warn(f"{config.id} breaks the contract, {clause.name}: {evidence.problems[0]}")
-        self._run.store("clause", config=config.id, clause=clause.name, **clause_fields(evidence, verdict))
-        return evidence, verdict
-
-    def _contract(self, config: Config, clause: Clause) -> tuple[Evidence, Verdict | None]:
-        """Carry out one clause of the contract on a config; the verdict is on the answers that it produced.
-
-        Judged at level full where the baseline is up, else at level self; level full then comes with `rescore`.
-
-        Raises:
-            Infrastructure: it could not be carried out.
-        """
-        run = self._run
-        floor, rule = self.floor_and_rule()
-        server = run.get(config)
-        if not self.has_answers:
-            floor, rule = self._assumed(server)
-        client = run.async_client(server)
-        evidence = run.await_(self._carry_out(config, clause, server))
-        if evidence.problems:
-            # What a server did that died or hung meanwhile is no verdict on its answers.
-            check_serving(run, config)
-        scorer = self.scorer()
-        if not clause.parameter:
-            self.keep(config, evidence.prompts, evidence.records)
-        judging = judge_evidence(
-            evidence,
-            floor,
-            rule,
-            config=config.id,
-            baseline=scorer,
-            itself=client,
-            known=self.prefilled(config),
-            scores=self._scores,
-        )
-        try:
-            verdict = run.await_(judging)
-        except SelfLevelUnavailable as error:
-            run.progress(f"{config.id}, {clause.name}: judged at the end: {error}")
-            if clause.parameter:
-                self.keep(config, evidence.prompts, evidence.records)
-            return evidence, None
-        if verdict is not None and verdict.kind == "unknown":
-            raise NotVerified(f"{config.id}, {clause.name}: {'; '.join(verdict.reasons)}")
-        if verdict is not None and not verdict.passed and clause.parameter:
-            return replace(evidence, problems=(*evidence.problems, ignored(verdict))), None
-        if verdict is not None and not verdict.passed:
-            run.results.verdicts.setdefault(config.id, []).append(verdict)
-            run.store("verdict", verdict=verdict.as_json(), clause=clause.name)
-        return evidence, verdict
-
     def rescore(self, config: Config) -> Verdict:
         """Level full for everything that a config has answered; starts the baseline once more where it had to go.
 
@@ -202,7 +134,7 @@ class Verifier:
                 records,
                 baseline=baseline.answers,
                 concurrency=self.concurrency,
-                known=self._scores,
+                known=self.scores,
             )
             judged += run.await_(scoring)
         verdict = conclude(
@@ -264,17 +196,24 @@ class Verifier:
         """Everything that a config has answered and that can be judged, in groups that were asked for together."""
         return self._answers.get(config, [])
 
-    def floor_and_rule(self) -> tuple[NoiseFloor, Rule]:
-        """What answers are judged by: the baseline's floor, or an assumed one where there is no baseline at all."""
-        if not self.has_answers:
-            return assumed_floor(), self.rule(False)
-        baseline = self.baseline
-        return baseline.floor, self.rule(baseline.float32)
+    def floor_and_rule(self, server: Server | None = None) -> tuple[NoiseFloor, Rule]:
+        """What answers are judged by: the baseline's floor, or an assumed one where there is no baseline at all.
 
-    def _assumed(self, server: Server) -> tuple[NoiseFloor, Rule]:
-        """The floor without a baseline, as low as float32 allows where the server says that it computes so."""
-        float32 = server.info.get("dtype") == "float32"
+        An assumed floor is as low as float32 allows where `server`, which gave the answers, says that it computes so.
+        """
+        if self.has_answers:
+            baseline = self.baseline
+            return baseline.floor, self.rule(baseline.float32)
+        float32 = server is not None and server.info.get("dtype") == "float32"
         return assumed_floor(float32=float32), self.rule(float32)
+
+    def judged_by(self, config: Config) -> tuple[Server, NoiseFloor, Rule]:
+        """The server of a config, ready, and what its answers are judged by. Raises Infrastructure."""
+        if self.has_answers:
+            # The baseline first: where one GPU holds one server, it goes when this config comes.
+            _ = self.baseline
+        server = self._run.get(config)
+        return server, *self.floor_and_rule(server)
 
     def rule(self, float32: bool) -> Rule:
         """The rule with the options' thresholds; the design rate of false alarms is a session's, shared by its configs."""
@@ -297,10 +236,7 @@ class Verifier:
 
     def _verify(self, config: Config) -> Verdict:
         run = self._run
-        floor, rule = self.floor_and_rule()
-        server = run.get(config)
-        if not self.has_answers:
-            floor, rule = self._assumed(server)
+        server, floor, rule = self.judged_by(config)
         client = run.async_client(server)
         prompts = self.prompts(config)
         run.progress(
@@ -322,7 +258,7 @@ class Verifier:
                     records,
                     baseline=self.baseline.answers,
                     concurrency=self.concurrency,
-                    known=self._scores,
+                    known=self.scores,
                 )
                 judged += run.await_(scoring)
             elif self.has_answers:
@@ -335,7 +271,7 @@ class Verifier:
     def _collect(
         self, config: Config, client: AsyncClient, asked: Sequence[Prompt], *, output: int, concurrency: int
     ) -> dict[str, Record]:
-        known = self._known_of(config) if concurrency == 1 else {}
+        known = self.known_of(config) if concurrency == 1 else {}
         # What a clause of the contract asked alone is not asked again, nor the other way round.
         missing = [prompt for prompt in asked if (prompt.ids, output, True) not in known]
         collecting = collect(client, missing, output=output, concurrency=concurrency, ignore_eos=True)
@@ -381,37 +317,6 @@ class Verifier:
         """Keep answers for the report of a corruption, and for level full where the baseline is not up now."""
         self._answers.setdefault(config, []).append((tuple(prompts), records))
 
-    async def _carry_out(self, config: Config, clause: Clause, server: Server) -> Evidence:
-        async with ImpatientClient(server.url, api_key=self._settings.api_key) as client:
-            return await clause.procedure(self._subject(config, server, client))
-
-    def _subject(self, config: Config, server: Server, client: AsyncClient) -> Subject:
-        run, info = self._run, server.info
-        embedded = self._settings.server == "reference"
-        return Subject(
-            client=client,
-            prompts=tuple(self.prompts(config)),
-            decode=run.maker("code").decode_plain,
-            output=self._settings.exactness_output,
-            long_output=640 if embedded else 2048,
-            eos=run.facts.eos,
-            vocab_size=run.facts.vocab_size,
-            block_size=(config.block_size or run.facts.block_size) if config.speculative else None,
-            window=config.window,
-            page_size=whole(info.get("page_size")),
-            chunked_prefill=whole(info.get("chunked_prefill_size")),
-            context_length=whole(info.get("context_length")) or run.facts.max_positions,
-            deadline_s=min(CLAUSE_DEADLINE_S, self._settings.request_timeout),
-            float32=info.get("dtype") == "float32",
-            cache_tokens=whole(info.get("max_total_num_tokens")),
-            seed=self._settings.seed,
-            known=self._known_of(config),
-        )
-
-    def _known_of(self, config: Config) -> dict[AnswerKey, Record]:
+    def known_of(self, config: Config) -> dict[AnswerKey, Record]:
+        """What a config has answered alone, by what was asked: nothing is asked twice."""
         return self._known.setdefault(config, {})
-
-
-def whole(value: object) -> int | None:
-    """The value if it is a whole number; servers leave fields out or send null."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -10,7 +10,7 @@ from pytest_ddtree.grid import Config
 from pytest_ddtree.liveness import check_serving
 from pytest_ddtree.servers import behaviour
 from pytest_ddtree.servers.behaviour import Evidence, NoRoom, ProbeFailed, Reading, Tasks
-from pytest_ddtree.verifying import whole
+from pytest_ddtree.servers.told import whole
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run

@@ -39,18 +39,18 @@ CELLS = tuple(CellKey(context, width) for context in (60, 256) for width in (1, 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How much is measured in a stay of a build: rounds of every cell, requests a stream and tokens of an answer in each."""
+    """What is measured in a stay of a build: rounds of every cell, requests a stream and tokens of an answer in each."""
 
     rounds: int = 4
     turnovers: int = 2
     output: int = 48
+    lag: float = 0.1
+    """Of a request, by which the client may be late: more than with a real server, for it shares the machine with this one."""
 
 
 CONFIG = Config("tree", 8, 4)
 BUILDS = ("base", "patched")
 ALPHA = 0.001
-LAG = 0.1
-"""The client may be later than with a real server: it shares the machine with this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Session:
             config=CONFIG.id,
             eos=frozenset(),
             indices=indices,
-            client_lag=LAG,
+            client_lag=self.length.lag,
         )
         self.rounds += [
             replace(one, number=block.first_round + one.number, build=block.build, at=time.time())
@@ -203,6 +203,9 @@ def add_length(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=usual.rounds, help="of a cell in one stay")
     parser.add_argument("--turnovers", type=int, default=usual.turnovers, help="requests a stream in a round")
     parser.add_argument("--output", type=int, default=usual.output, help="tokens of an answer")
+    parser.add_argument(
+        "--lag", type=float, default=usual.lag, help="share of a request by which a client may be late"
+    )
     parser.add_argument("--pin", action="store_true", help="a core for the servers, the others for the rest")
 
 
@@ -230,7 +233,7 @@ def main() -> int:
     comparison, _ = run_session(
         None if options.planted == "none" else Planted(options.planted, options.slower),
         passes=options.passes,
-        length=Length(options.rounds, options.turnovers, options.output),
+        length=Length(options.rounds, options.turnovers, options.output, options.lag),
         prefix=pinned() if options.pin else (),
         say=lambda text: print(text, flush=True),
     )

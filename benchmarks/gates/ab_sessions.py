@@ -113,7 +113,7 @@ def main() -> None:
     options = parser.parse_args()
     percent = dict(zip(("all", "cell"), options.percent, strict=True))
     prefix = pinned() if options.pin else ()
-    length = Length(options.rounds, options.turnovers, options.output)
+    length = Length(options.rounds, options.turnovers, options.output, options.lag)
     until = time.monotonic() + 60 * options.minutes
     longest = 0.0
     found = read(options.out)

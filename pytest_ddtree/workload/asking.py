@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_ddtree.client.records import Request, Sampling
@@ -36,14 +36,22 @@ def request_maker(
     `extra` are sampling parameters beside the temperature.
     """
 
+    def ask(number: int, sampling: Sampling) -> Request:
+        prompt = maker.make(spec.context, number if indices is None else indices[number % len(indices)])
+        return Request(sampling=sampling, input_ids=prompt.ids, tag=prompt.tag)
+
+    return in_order(spec, ask, extra=extra)
+
+
+def in_order(
+    spec: CellSpec, ask: Callable[[int, Sampling], Request], *, extra: Mapping[str, Any] | None
+) -> MakeRequests:
+    """Makes the requests of a cell; `ask` makes one, of its number within the cell and how its answer is sampled."""
+
     def make(first: int, lengths: Sequence[int]) -> list[Request]:
-        requests = []
-        for offset, length in enumerate(lengths):
-            number = first + offset
-            index = number if indices is None else indices[number % len(indices)]
-            prompt = maker.make(spec.context, index)
-            sampling = sampling_for(spec, length, seed=spec.seed + number, extra=extra)
-            requests.append(Request(sampling=sampling, input_ids=prompt.ids, tag=prompt.tag))
-        return requests
+        return [
+            ask(number, sampling_for(spec, length, seed=spec.seed + number, extra=extra))
+            for number, length in enumerate(lengths, start=first)
+        ]
 
     return make

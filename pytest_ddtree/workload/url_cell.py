@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from pytest_ddtree.client.errors import ControlError
 from pytest_ddtree.client.records import Request, Sampling
 from pytest_ddtree.client.transport import Reader
 from pytest_ddtree.model_files import end_tokens
-from pytest_ddtree.workload.asking import request_maker, sampling_for
+from pytest_ddtree.servers.told import whole
+from pytest_ddtree.workload.asking import in_order, request_maker
 from pytest_ddtree.workload.cell import (
     CellNotMeasured,
     CellResult,
@@ -155,7 +156,7 @@ def _refuse_infeasible(spec: CellSpec, info: Mapping[str, Any]) -> None:
         concurrency=spec.concurrency,
         context=spec.context,
         output=longest_output(spec.output, spec.jitter),
-        max_total_tokens=_integer(info.get("max_total_num_tokens")),
+        max_total_tokens=whole(info.get("max_total_num_tokens")),
         max_request_tokens=request_limit(info),
         max_running=running_limit(info),
     )
@@ -204,17 +205,8 @@ async def _from_texts(
 
     texts = await asyncio.gather(*(fitted(index) for index in range(wanted)))
 
-    def make(first: int, lengths: Sequence[int]) -> list[Request]:
-        requests = []
-        for offset, length in enumerate(lengths):
-            number = first + offset
-            text, tag = texts[number % wanted]
-            sampling = sampling_for(spec, length, seed=spec.seed + number, extra=extra)
-            requests.append(Request(sampling=sampling, text=text, tag=tag))
-        return requests
+    def ask(number: int, sampling: Sampling) -> Request:
+        text, tag = texts[number % wanted]
+        return Request(sampling=sampling, text=text, tag=tag)
 
-    return make
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
+    return in_order(spec, ask, extra=extra)
