@@ -212,13 +212,16 @@ class Sorter:
         yield
         speculative = {one for item in items if (one := config_of(item)) is not None and one.speculative}
         self._wants[DRIFT_FIXTURE] = len(speculative) >= SWEEP
-        kept = [item for item in items if self._wanted(item)]
+        kept: list[pytest.Item] = []
+        left: list[pytest.Item] = []
+        for item in items:
+            (kept if self._wanted(item) else left).append(item)
         if self._smoke:
             # Named after what each guards; once, however many configs it would have run on.
             names = [
-                clause_of(item) or getattr(item, "originalname", item.name) for item in items if is_long(item)
+                clause_of(item) or getattr(item, "originalname", item.name) for item in left if is_long(item)
             ]
             self._long = list(dict.fromkeys(names))
-        if len(kept) < len(items):
-            config.hook.pytest_deselected(items=[item for item in items if not self._wanted(item)])
+        if left:
+            config.hook.pytest_deselected(items=left)
         items[:] = by_config(kept)
