@@ -11,7 +11,7 @@ from typing import Any
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.report.jsonreport import session_json
 from pytest_ddtree.results.metrics import METRICS, applies
-from pytest_ddtree.results.model import CellFigures, Round, finite
+from pytest_ddtree.results.model import CellFigures, Results, Round, finite
 from pytest_ddtree.results.runs import StoredRun
 
 CELL_COLUMNS = (
@@ -30,6 +30,9 @@ CELL_COLUMNS = (
     "tok_s",
     "tok_s_low",
     "tok_s_high",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
     "ttft_p50_ms",
     "ttft_p90_ms",
     "ms_per_token_p50",
@@ -63,9 +66,9 @@ ROUND_COLUMNS = (
 
 
 def cells_csv(run: StoredRun) -> str:
-    """One row a cell, units in the names; an empty field is what is not known."""
+    """One row a cell, units in the names; an empty field is what is not known, and the speed of a config that is corrupt."""
     rows = [
-        _cell_row(run, build, figures, results.verdict(figures.config))
+        _cell_row(run, build, results, figures)
         for build, results in [("", run.results), *run.builds.items()]
         for figures in results.cells.values()
     ]
@@ -87,10 +90,9 @@ def as_json(run: StoredRun) -> str:
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _cell_row(run: StoredRun, build: str, figures: CellFigures, verdict: Any) -> dict[str, Any]:
-    tok_s, ttft, per_token = figures.tok_s, figures.ttft_s, figures.time_per_token_s
-    one = len(figures.rounds) == 1
-    return {
+def _cell_row(run: StoredRun, build: str, results: Results, figures: CellFigures) -> dict[str, Any]:
+    verdict = results.verdict(figures.config)
+    row = {
         "run": run.id,
         "build": build,
         "config": figures.config,
@@ -103,9 +105,21 @@ def _cell_row(run: StoredRun, build: str, figures: CellFigures, verdict: Any) ->
         "rounds": len(figures.rounds),
         "requests": figures.requests,
         "tokens": figures.tokens,
+        "verdict": "" if verdict is None else verdict.kind,
+    }
+    if results.figures(figures.config, figures.key) is None:
+        return row
+    speedup = results.speedup(figures.config, figures.key)
+    tok_s, ttft, per_token = figures.tok_s, figures.ttft_s, figures.time_per_token_s
+    one = len(figures.rounds) == 1
+    return {
+        **row,
         "tok_s": tok_s.value,
         "tok_s_low": "" if one else tok_s.low,
         "tok_s_high": "" if one else tok_s.high,
+        "speedup": None if speedup is None else speedup.value,
+        "speedup_low": None if speedup is None else finite(speedup.low),
+        "speedup_high": None if speedup is None else finite(speedup.high),
         "ttft_p50_ms": ttft.p50 * 1e3,
         "ttft_p90_ms": ttft.p90 * 1e3,
         "ms_per_token_p50": per_token.p50 * 1e3,
@@ -115,7 +129,6 @@ def _cell_row(run: StoredRun, build: str, figures: CellFigures, verdict: Any) ->
         "chunk_gap_p99_ms": finite(figures.chunk_gap_s.p99 * 1e3),
         "outlier_rounds": len(figures.outliers),
         "accept_length": figures.accept_length,
-        "verdict": "" if verdict is None else verdict.kind,
     }
 
 

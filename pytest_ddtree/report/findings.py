@@ -69,6 +69,18 @@ def findings(results: Results) -> list[Finding]:
     return sorted(unique.values(), key=lambda one: WEIGHTS.index(one.weight))
 
 
+def calm(results: Results) -> str:
+    """What may be said where nothing failed: no more than what was judged."""
+    counts = (
+        (len(results.cells), "cell", "no regression in "),
+        (0 if results.cells else len(results.gates), "gate", "no regression in "),
+        (0 if results.cells else len(results.verdicts), "config", "no corruption in "),
+        (0 if results.cells else len(results.coding), "coding eval", "no regression in "),
+    )
+    said = [f"{words}{count} {what}{'s' if count > 1 else ''}" for count, what, words in counts if count]
+    return ", ".join(said) or "nothing was measured or judged"
+
+
 def _of_tests(results: Results, said: Collection[str]) -> list[Finding]:
     """What tests failed for and nothing above says; tests that failed for the same reason together."""
     corrupt = [

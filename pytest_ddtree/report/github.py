@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_ddtree.report.findings import Finding, Report, findings
+from pytest_ddtree.report.findings import Finding, Report, calm, findings
 from pytest_ddtree.report.rows import HEAD, cell_rows, condition_rows, verdict_rows
 from pytest_ddtree.report.threeway import FLAT_HEAD, flat_rows
 from pytest_ddtree.results.secrets import scrub
@@ -102,15 +102,11 @@ def _headline(report: Report, found: Sequence[Finding]) -> str:
     bad = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
     if bad:
         return ", ".join(bad)
-    warnings = sum(one.weight == "warning" for one in found)
-    if not report.results.cells and report.results.gates:
-        # A comparison of builds has no figures of its own: what is judged of it are its gates.
-        undecided = sum(gate["outcome"] == "undecided" for gate in report.results.gates)
-        rest = f", {undecided} undecided" if undecided else ""
-        return f"no regression in {len(report.results.gates)} gates{rest}"
-    cells = len(report.results.cells)
-    rest = f", {warnings} to look at" if warnings else ""
-    return f"no regression in {cells} cells{rest}"
+    undecided = sum(gate["outcome"] == "undecided" for gate in report.results.gates)
+    warnings = len(found) - undecided
+    rest = [f"{undecided} undecided"] if undecided else []
+    rest += [f"{warnings} to look at"] if warnings else []
+    return ", ".join([calm(report.results), *rest])
 
 
 def _list(title: str, found: Sequence[Finding]) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from pytest_ddtree.report.findings import Finding, Report, findings
+from pytest_ddtree.report.findings import Finding, Report, calm, findings
 from pytest_ddtree.report.rows import HEAD, cell_rows, condition_rows, verdict_rows
 from pytest_ddtree.report.threeway import FLAT_HEAD, flat_rows
-from pytest_ddtree.results.model import is_baseline
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1b1f24;background:#fff}
@@ -31,7 +30,7 @@ def page(report: Report) -> str:
     found = findings(report.results)
     body = [
         f"<h1>ddtree {escape(report.run or 'results')}</h1>",
-        _findings(found, len(report.results.cells)),
+        _findings(found, calm(report.results)),
         _section("Exactness", ("config", "verdict", "judged"), verdict_rows(report.results), marked=1),
         _section("Figures", HEAD, cell_rows(report.results), numbers=[1, 2, *range(4, len(HEAD))]),
         _section(
@@ -55,9 +54,9 @@ def page(report: Report) -> str:
     )
 
 
-def _findings(found: Sequence[Finding], cells: int) -> str:
+def _findings(found: Sequence[Finding], otherwise: str) -> str:
     if not found:
-        return f'<p class="fine">No regression in {cells} cells.</p>'
+        return f'<p class="fine">{escape(otherwise[:1].upper() + otherwise[1:])}.</p>'
     items = "".join(
         f'<li class="{one.weight}"><strong>{escape(one.title)}</strong>: {escape(one.text)}</li>'
         for one in found
@@ -100,9 +99,9 @@ def _speedups(report: Report) -> str:
     results = report.results
     speedups = []
     for config, key in results.cells:
-        figures, base = results.figures(config, key), results.base(config, key)
-        if not is_baseline(config) and figures is not None and base is not None:
-            speedups.append((f"{config} {key.id}", figures.speedup_over(base).value))
+        found = results.speedup(config, key)
+        if found is not None:
+            speedups.append((f"{config} {key.id}", found.value))
     if not speedups:
         return ""
     most = max(value for _, value in speedups)

@@ -9,6 +9,7 @@ from typing import Any
 from pytest_ddtree.report.findings import Report, findings
 from pytest_ddtree.results.model import CellFigures
 from pytest_ddtree.results.secrets import allowed_environment, mask_values, scrub
+from pytest_ddtree.results.statistics import Interval
 
 SCHEMA = 1
 """Version of the object `ddtree` in the JSON report."""
@@ -29,7 +30,7 @@ def session_json(report: Report) -> dict[str, Any]:
             for config, verdicts in results.verdicts.items()
         },
         "cells": [
-            figures.as_json()
+            {**figures.as_json(), "speedup": _interval(results.speedup(config, key))}
             for config, key in results.cells
             if (figures := results.figures(config, key)) is not None
         ],
@@ -104,6 +105,10 @@ def figure_properties(figures: CellFigures) -> list[tuple[str, str]]:
     if figures.accept_length is not None:
         found.append(("ddtree.accept_length", f"{figures.accept_length:.6g}"))
     return found
+
+
+def _interval(found: Interval | None) -> dict[str, Any] | None:
+    return None if found is None else {"value": found.value, "low": found.low, "high": found.high}
 
 
 def _versions(known: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,10 +122,8 @@ def _remarks(cells: Sequence[CellFigures]) -> list[str]:
 
 
 def speedup(results: Results, config: str, key: CellKey) -> str:
-    figures, base = results.figures(config, key), results.base(config, key)
-    if is_baseline(config) or figures is None or base is None:
-        return "-"
-    return figure(figures.speedup_over(base), digits=2)
+    found = results.speedup(config, key)
+    return "-" if found is None else figure(found, digits=2)
 
 
 def _summary(results: Results) -> list[str]:
@@ -138,9 +136,9 @@ def _summary(results: Results) -> list[str]:
         keys = sorted(key for name, key in results.cells if name == config)
         speedups = []
         for key in keys:
-            figures, base = results.figures(config, key), results.base(config, key)
-            if figures is not None and base is not None:
-                speedups.append((figures.speedup_over(base).value, key))
+            found = results.speedup(config, key)
+            if found is not None:
+                speedups.append((found.value, key))
         accepts = [
             f.accept_length
             for (name, key), f in results.cells.items()

@@ -349,6 +349,11 @@ class Results:
             return None
         return self.cells.get((config, key))
 
+    def speedup(self, config: str, key: CellKey) -> Interval | None:
+        """tok/s over the baseline's cell of this run; None for the baseline itself, and where one of the two is missing."""
+        figures, base = self.figures(config, key), self.base(config, key)
+        return None if is_baseline(config) or figures is None or base is None else figures.speedup_over(base)
+
     @property
     def corrupt(self) -> list[str]:
         """Ids of the configs that are corrupt."""

@@ -17,6 +17,7 @@ from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo, key_from_json
 from pytest_ddtree.results.order import drifts
 from pytest_ddtree.results.overhead import added, over_sessions
+from pytest_ddtree.results.plausible import check_gate, check_round
 from pytest_ddtree.results.store import StoreCorrupt, Stored, parse
 
 FILE = "results.jsonl"
@@ -186,7 +187,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
             reason = record["reason"]
             results.starts.append(StartInfo(str(record["config"]), reason, float(record["seconds"])))
     elif kind == "effective":
-        results.effective[str(record["config"])] = record["effective"]
+        results.effective[str(record["config"])] = dict(record["effective"])
     elif kind == "mismatches":
         run.mismatches[str(record["config"])] = tuple(map(str, record["mismatches"]))
     elif kind == "infeasible":
@@ -205,6 +206,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         if build is not None:
             run.judged.append((str(build), str(record.get("against", build)), verdict))
     elif kind == "round":
+        check_round(record["round"])
         one = Round.from_json(record["round"])
         name = (one.build, one.config, one.key, one.number, one.again)
         # The first measurement counts: nothing that was measured is ever replaced.
@@ -215,6 +217,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         summary = summary_from_json(record["coding"])
         results.coding[summary.config] = summary
     elif kind == "gate":
+        check_gate(record["gate"])
         _take_gate(results, {**record["gate"], "text": str(record["gate"]["text"])})
     elif kind == "test":
         run.results.note_test(str(record["nodeid"]), str(record["outcome"]), str(record["text"]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 from html.parser import HTMLParser
@@ -14,12 +16,13 @@ from hypothesis import strategies as st
 
 from pytest_ddtree.exactness.verdict import Verdict, VerdictKind
 from pytest_ddtree.grid import CellKey
-from pytest_ddtree.report import github, html, jsonreport, terminal
+from pytest_ddtree.report import export, github, html, jsonreport, terminal
 from pytest_ddtree.report.findings import Finding, Report, findings
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import Design, gate_cell
 from pytest_ddtree.results.metrics import TOK_S
 from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo
+from pytest_ddtree.results.runs import StoredRun
 from pytest_ddtree.results.secrets import known_secrets
 from pytest_ddtree.results.thresholds import judge_threshold, parse_threshold
 from pytest_ddtree.results.tolerance import Tolerance
@@ -180,6 +183,22 @@ def test_the_speed_of_wrong_answers_is_in_no_report() -> None:
     assert "151." in github.markdown(report)
 
 
+def test_exports_hold_the_speedup_and_no_speed_of_wrong_answers() -> None:
+    stored = StoredRun(path=Path("runs/one/results.jsonl"), results=a_report().results)
+    rows = {row["config"]: row for row in csv.DictReader(io.StringIO(export.cells_csv(stored)))}
+    assert (rows["baseline"]["speedup"], rows["b8-k4-wnone"]["speedup"]) == ("", "1.49266")
+    assert float(rows["b8-k4-wnone"]["speedup_low"]) < 1.49 < float(rows["b8-k4-wnone"]["speedup_high"])
+    corrupt = rows["b16-k4-wnone"]
+    assert (corrupt["verdict"], corrupt["rounds"]) == ("corrupt", "4")
+    assert {corrupt[name] for name in ("tok_s", "tok_s_low", "speedup", "ttft_p90_ms", "accept_length")} == {
+        ""
+    }
+    cells = {cell["config"]: cell for cell in json.loads(export.as_json(stored))["cells"]}
+    assert cells["baseline"]["speedup"] is None
+    assert cells["b8-k4-wnone"]["speedup"]["value"] == pytest.approx(1.49266, rel=1e-5)
+    assert "b16-k4-wnone" not in cells
+
+
 def test_the_terminal_says_what_the_gates_say() -> None:
     text = "\n".join(terminal.lines(a_report().results))
     assert "gates: 1 regressed, 1 fine" in text
@@ -248,7 +267,12 @@ def test_the_summary_has_regressions_before_figures() -> None:
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") for line in rows)
     calm = Report(Results(cells={("baseline", CellKey(60, 4)): a_cell("baseline", 1.0)}))
-    assert github.markdown(calm).startswith("## ddtree: no regression in 1 cells")
+    assert github.markdown(calm).startswith("## ddtree: no regression in 1 cell\n")
+    exact = Report(Results(verdicts={"b8": [a_verdict("b8", "exact")], "b16": [a_verdict("b16", "tie")]}))
+    assert github.markdown(exact).startswith("## ddtree: no corruption in 2 configs\n")
+    nothing = Report(Results())
+    assert github.markdown(nothing).startswith("## ddtree: nothing was measured or judged\n")
+    assert "Nothing was measured or judged." in html.page(nothing)
 
 
 def test_the_summary_goes_to_the_file_of_the_step_and_is_cut_where_github_cuts(tmp_path: Path) -> None:

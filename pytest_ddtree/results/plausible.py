@@ -1,0 +1,71 @@
+"""What a stored record must be before figures are made of it: a damaged one is named by file and line, and never ends in a traceback."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+OUTCOMES = ("regressed", "fine", "undecided")
+
+
+def whole(value: Mapping[str, Any], name: str, *, least: int = 0) -> None:
+    """A whole number. Raises ValueError."""
+    found = value[name]
+    if type(found) is not int or found < least:
+        raise ValueError(f"{name} is {found!r}, no whole number from {least}")
+
+
+def number(value: Mapping[str, Any], name: str, *, positive: bool = False) -> None:
+    """A finite number, not below 0, or above it. Raises ValueError."""
+    _number(name, value[name], positive=positive)
+
+
+def optional(value: Mapping[str, Any], name: str) -> None:
+    """A finite number, not below 0; or nothing. Raises ValueError."""
+    if value.get(name) is not None:
+        _number(name, value[name])
+
+
+def numbers(value: Mapping[str, Any], name: str) -> None:
+    """A list of finite numbers, none below 0; where there is none, nothing. Raises ValueError."""
+    found = value.get(name, [])
+    if not isinstance(found, list | tuple):
+        raise ValueError(f"{name} is {found!r}, no list of numbers")
+    for one in found:
+        _number(name, one)
+
+
+def check_round(value: Mapping[str, Any]) -> None:
+    """A round as it was written by any version. Raises KeyError for a field that is missing, ValueError for one that cannot be."""
+    for name in ("context_tokens", "concurrency", "requests", "tokens"):
+        whole(value, name, least=1)
+    whole(value, "number")
+    whole({"again": 0, **value}, "again")
+    number(value, "wall_s", positive=True)
+    number(value, "temperature")
+    for name in ("ttft_s", "time_per_token_s", "latency_s", "chunk_gap_s"):
+        numbers(value, name)
+    for name in ("verify_steps", "cached_tokens", "decode_tok_s", "prefill_tok_s", "counted_steps", "at"):
+        optional(value, name)
+    for name in ("config", "workload"):
+        if not isinstance(value[name], str):
+            raise ValueError(f"{name} is {value[name]!r}, no text")
+
+
+def check_gate(value: Mapping[str, Any]) -> None:
+    """A gate's outcome as reports show it. Raises KeyError for a field that is missing, ValueError for one that cannot be."""
+    if value["outcome"] not in OUTCOMES:
+        raise ValueError(f"outcome is {value['outcome']!r}, none of {', '.join(OUTCOMES)}")
+    for name in ("what", "metric", "text"):
+        if not isinstance(value[name], str):
+            raise ValueError(f"{name} is {value[name]!r}, no text")
+    for name in ("loss", "tolerance", "smallest_visible"):
+        if type(value[name]) not in (int, float) or not math.isfinite(value[name]):
+            raise ValueError(f"{name} is {value[name]!r}, no number")
+
+
+def _number(name: str, found: Any, *, positive: bool = False) -> None:
+    # A bool is an int for Python, and none for anybody else; whole numbers of any length are read from JSON.
+    if type(found) not in (int, float) or not 0 <= found < 1e300 or (positive and found == 0):
+        raise ValueError(f"{name} is {found!r}, no number {'above' if positive else 'from'} 0")

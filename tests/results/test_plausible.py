@@ -1,0 +1,62 @@
+"""Records that are JSON and cannot be true: named by file and line wherever a stored run is read, never a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import a_round
+
+from pytest_ddtree.results.plausible import check_gate, check_round
+from pytest_ddtree.results.runs import read_run
+from pytest_ddtree.results.store import Store, StoreCorrupt
+
+GATE: dict[str, Any] = {
+    "outcome": "fine", "what": "b8 ctx60-c1", "metric": "tok_s", "text": "fine", "loss": -0.1, "tolerance": 0.1, "smallest_visible": 0.2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("wall_s", value) for value in (0, -1, None, "1", True, float("nan"), float("inf"), 10**400)],
+        *[("tokens", value) for value in (0, -4, None, 2.5, "9")],
+        *[
+            (name, "4")
+            for name in ("context_tokens", "concurrency", "number", "again", "requests", "temperature")
+        ],
+        *[("ttft_s", value) for value in ("abc", None, 4, [None], [-1], ["0.1"])],
+        ("verify_steps", -1),
+        ("verify_steps", "9"),
+        ("config", 8),
+    ],
+)
+def test_a_round_that_cannot_be_is_named_by_its_line(tmp_path: Path, name: str, value: Any) -> None:
+    path = tmp_path / "results.jsonl"
+    with Store(path) as store:
+        store.append("run", plugin="x", started="now", settings={})
+        store.append("round", round=a_round().as_json())
+    broken = {"schema": 2, "kind": "round", "round": {**a_round(1).as_json(), name: value}}
+    text = path.read_text() + json.dumps(broken) + "\n"
+    path.write_text(text)
+    with pytest.raises(StoreCorrupt, match="line 3"):
+        read_run(path)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("name", sorted(GATE))
+def test_a_gate_needs_what_reports_show_of_it(name: str) -> None:
+    check_gate(GATE)
+    with pytest.raises(KeyError):
+        check_gate({one: value for one, value in GATE.items() if one != name})
+    with pytest.raises(ValueError, match=name):
+        check_gate({**GATE, name: None})
+
+
+@given(st.integers(0, 99), st.floats(0.1, 1e6), st.booleans())
+def test_every_round_that_is_written_can_be_read(number: int, rate: float, spoken: bool) -> None:
+    check_round(a_round(number, rate, verify_steps=64 if spoken else None).as_json())
