@@ -10,9 +10,9 @@ block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,8 +31,15 @@ SAFE_SCORE = 60.0
 """Sums of exp over any context stay far inside float32 up to this score."""
 MINUS_INFINITY = np.float32(-np.inf)
 
-Kernel: TypeAlias = Callable[[int, F32, F32, F32, F32], None]
-"""``f(layer, queries, keys, values, out)`` over the rows of one pass."""
+
+class Kernel(Protocol):
+    """Attention of some rows of one pass."""
+
+    def bind(self, queries: F32, keys: F32, values: F32, out: F32) -> None:
+        """Name the arrays of all rows that every layer fills anew and, for ``out``, reads."""
+
+    def __call__(self, layer: int) -> None:
+        """Mix the layer's values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +147,22 @@ def _chunks(extents: Sequence[Extent], offset: int) -> list[_Chunk]:
 class _ContextPart:
     """Views for one chunk of one request, prepared once a pass."""
 
-    __slots__ = ("_first", "_keys", "_many", "_part", "_probability", "_result", "_score", "_values")
+    __slots__ = (
+        "_first",
+        "_many",
+        "_result",
+        "index",
+        "keys",
+        "probability",
+        "product",
+        "score",
+        "unfinished",
+        "values",
+    )
 
     def __init__(
         self,
+        index: int,
         chunk: _Chunk,
         scores: F32,
         probabilities: F32,
@@ -153,41 +172,39 @@ class _ContextPart:
         *,
         first: bool,
     ) -> None:
-        """``first``: nothing is in the result yet."""
+        """``index`` is the request's in its group. ``first``: nothing is in the result yet.
+
+        score = queries @ keys[layer] and product = probability @ values[layer] are the products of a layer.
+        """
         kv, tall, dim = result.shape
+        self.index = index
         self._first = first
         self._many = chunk.frames > 1
+        self.unfinished = self._many or not first
         columns = slice(chunk.offset, chunk.stop)
-        self._score, self._probability = scores[:, :, columns], probabilities[:, :, columns]
-        self._result = result
+        self.score, self.probability = scores[:, :, columns], probabilities[:, :, columns]
+        self.product = self._result = result
         if self._many:
             split = (kv, tall, chunk.frames, FRAME)
-            self._score = self._score.reshape(split).transpose(2, 0, 1, 3)
-            self._probability = self._probability.reshape(split).transpose(2, 0, 1, 3)
+            self.score = self.score.reshape(split).transpose(2, 0, 1, 3)
+            self.probability = self.probability.reshape(split).transpose(2, 0, 1, 3)
             frames = slice(chunk.frame, chunk.frame + chunk.frames)
-            self._keys, self._values = pool.keys[:, frames], pool.values[:, frames]
-            self._part = workspace.share("attention_frames", (chunk.frames, kv, tall, dim))
+            self.keys, self.values = pool.keys[:, frames], pool.values[:, frames]
+            self.product = workspace.share("attention_frames", (chunk.frames, kv, tall, dim))
         else:
-            self._keys = pool.keys[:, chunk.frame, :, :, chunk.begin : chunk.end]
-            self._values = pool.values[:, chunk.frame, :, chunk.begin : chunk.end]
-            self._part = workspace.share("attention_part", (kv, tall, dim))
+            self.keys = pool.keys[:, chunk.frame, :, :, chunk.begin : chunk.end]
+            self.values = pool.values[:, chunk.frame, :, chunk.begin : chunk.end]
+            if not first:
+                self.product = workspace.share("attention_part", (kv, tall, dim))
 
-    def score(self, layer: int, queries: F32) -> None:
-        """Fill the chunk's columns of the scores; queries are [kv_heads, tall, head_dim]."""
-        np.matmul(queries, self._keys[layer], out=self._score)
-
-    def add_values(self, layer: int) -> None:
-        """Add the chunk's share to the request's result."""
-        if self._first and not self._many:
-            np.matmul(self._probability, self._values[layer], out=self._result)
-            return
-        np.matmul(self._probability, self._values[layer], out=self._part)
+    def finish(self) -> None:
+        """Bring the product to the request's result, where it was not written there."""
         if self._first:
-            np.add.reduce(self._part, axis=0, out=self._result)
+            np.add.reduce(self.product, axis=0, out=self._result)
         elif self._many:
-            np.add(self._result, np.add.reduce(self._part, axis=0), out=self._result)
+            np.add(self._result, np.add.reduce(self.product, axis=0), out=self._result)
         else:
-            np.add(self._result, self._part, out=self._result)
+            np.add(self._result, self.product, out=self._result)
 
 
 class GroupKernel:
@@ -223,15 +240,18 @@ class GroupKernel:
         self._peak = workspace.share("attention_peak", (count, kv, tall, 1))
         self._out_by_row = self._out.reshape(count, kv, group, rows, dim).transpose(0, 3, 1, 2, 4)
         self._peak_by_row = self._peak.reshape(count, kv, group, rows, 1).transpose(0, 3, 1, 2, 4)
-        self._masked = self._scores[..., -rows:]
+        self._own_scores = self._scores[..., -rows:]
+        self._own_probabilities = self._probabilities[..., -rows:]
+        self._sums = self._peak[..., 0]
         self._mask = _stack_masks(masks, rows, config)
         self._stored = bool(spans[0].own)
-        self._context: list[tuple[int, _ContextPart]] = []
+        self._context: list[_ContextPart] = []
         for index, (span, past) in enumerate(zip(spans, pasts, strict=True)):
             padding = columns - rows - past
             extents = merge_extents([*span.context, *span.own]) if self._stored else span.context
             for number, chunk in enumerate(_chunks(extents, padding)):
                 part = _ContextPart(
+                    index,
                     chunk,
                     self._scores[index],
                     self._probabilities[index],
@@ -240,26 +260,36 @@ class GroupKernel:
                     workspace,
                     first=self._stored and number == 0,
                 )
-                self._context.append((index, part))
+                self._context.append(part)
             # Columns before a shorter context are never written again, in no layer.
             if padding:
                 self._scores[index, :, :, :padding] = MINUS_INFINITY
 
-    def __call__(self, layer: int, queries: F32, keys: F32, values: F32, out: F32) -> None:
+    def bind(self, queries: F32, keys: F32, values: F32, out: F32) -> None:
         config, rows, count = self._config, self._rows, self._count
         kv, group, dim = config.num_kv_heads, config.group, config.head_dim
         here = slice(self._begin, self._begin + rows * count)
         # A kv head's query heads below each other; a copy only for several requests with several rows.
-        q = queries[here].reshape(count, rows, kv, group, dim).transpose(0, 2, 3, 1, 4)
-        q = q.reshape(count, kv, rows * group, dim)
-        scores, probabilities, result = self._scores, self._probabilities, self._out
+        ordered = queries[here].reshape(count, rows, kv, group, dim).transpose(0, 2, 3, 1, 4)
+        self._queries = ordered.reshape(count, kv, rows * group, dim)
+        self._copied: tuple[F32, F32] | None = None
+        if not np.may_share_memory(self._queries, ordered):
+            self._copied = self._queries.reshape(ordered.shape), ordered
+        self._scoring = [(self._queries[part.index], part.keys, part.score) for part in self._context]
+        self._own_keys = keys[here].reshape(count, rows, kv, dim).transpose(0, 2, 3, 1)
+        self._own_values = values[here].reshape(count, rows, kv, dim).transpose(0, 2, 1, 3)
+        self._out_rows = out[here].reshape(count, rows, kv, group, dim)
+
+    def __call__(self, layer: int) -> None:
+        scores, probabilities = self._scores, self._probabilities
+        if self._copied is not None:
+            np.copyto(*self._copied)
         if not self._stored:
-            own_keys = keys[here].reshape(count, rows, kv, dim).transpose(0, 2, 3, 1)
-            np.matmul(q, own_keys, out=scores[..., -rows:])
-        for index, part in self._context:
-            part.score(layer, q[index])
+            np.matmul(self._queries, self._own_keys, out=self._own_scores)
+        for queries, keys, score in self._scoring:
+            np.matmul(queries, keys[layer], out=score)
         if self._mask is not None:
-            np.add(self._masked, self._mask, out=self._masked)
+            np.add(self._own_scores, self._mask, out=self._own_scores)
         if self._bounded:
             np.exp(scores, out=probabilities)
         else:
@@ -269,16 +299,16 @@ class GroupKernel:
         if self._ones is None:
             np.add.reduce(probabilities, axis=-1, keepdims=True, out=self._peak)
         else:
-            np.matmul(probabilities, self._ones, out=self._peak[..., 0])
+            np.matmul(probabilities, self._ones, out=self._sums)
         if self._round is not None:
             self._round(probabilities)
         if not self._stored:
-            own_values = values[here].reshape(count, rows, kv, dim).transpose(0, 2, 1, 3)
-            np.matmul(probabilities[..., -rows:], own_values, out=result)
-        for _, part in self._context:
-            part.add_values(layer)
-        out_rows = out[here].reshape(count, rows, kv, group, dim)
-        np.divide(self._out_by_row, self._peak_by_row, out=out_rows)
+            np.matmul(self._own_probabilities, self._own_values, out=self._out)
+        for part in self._context:
+            np.matmul(part.probability, part.values[layer], out=part.product)
+            if part.unfinished:
+                part.finish()
+        np.divide(self._out_by_row, self._peak_by_row, out=self._out_rows)
 
 
 def _stack_masks(masks: Sequence[F32 | None], rows: int, config: DecoderConfig) -> F32 | None:
@@ -323,10 +353,13 @@ class BlockKernel:
         upper = np.triu(np.full((BLOCK_ROWS, BLOCK_ROWS), MINUS_INFINITY, dtype=np.float32), 1)
         self._causal = upper[:, None, :]
 
-    def __call__(self, layer: int, queries: F32, keys: F32, values: F32, out: F32) -> None:
+    def bind(self, queries: F32, keys: F32, values: F32, out: F32) -> None:
+        self._rows, self._mixed = queries, out
+
+    def __call__(self, layer: int) -> None:
         self._gather(layer)
         for low in range(0, self._span.rows, BLOCK_ROWS):
-            self._block(queries, out, low, min(low + BLOCK_ROWS, self._span.rows))
+            self._block(self._rows, self._mixed, low, min(low + BLOCK_ROWS, self._span.rows))
 
     def _gather(self, layer: int) -> None:
         """Copy the keys and values of all positions side by side."""

@@ -110,6 +110,18 @@ class KVPool:
         self.keys[layer][where.frames, :, :, where.offsets] = keys
         self.values[layer][where.frames, :, where.offsets] = values
 
+    def write_all(self, slots: I64, keys: F32, values: F32) -> None:
+        """Store rows of all layers; keys and values are [layers, kv_heads, rows, head_dim]."""
+        if len(slots) > FEW_ROWS:
+            frames, offsets = np.divmod(slots, FRAME)
+            self.keys[:, frames, :, :, offsets] = keys.transpose(2, 0, 1, 3)
+            self.values[:, frames, :, offsets] = values.transpose(2, 0, 1, 3)
+            return
+        for row, slot in enumerate(slots.tolist()):
+            frame, offset = divmod(slot, FRAME)
+            self.keys[:, frame, :, :, offset] = keys[:, :, row]
+            self.values[:, frame, :, offset] = values[:, :, row]
+
     def move(self, source: I64, target: I64) -> None:
         """Copy slots in all layers; all sources are read before any target is written."""
         if len(source) <= FEW_MOVES:

@@ -26,6 +26,7 @@ class Linear:
     def __init__(self, weight: F32, numerics: Numerics, arena: Arena) -> None:
         self.inputs, self.outputs = weight.shape
         self._numerics = numerics
+        self._exact = numerics.exact
         narrow = numerics.exact and self.outputs % BLOCK_COLUMNS == 0
         self._blocks = self.outputs // BLOCK_COLUMNS if narrow else 1
         shaped = weight.reshape(self.inputs, self._blocks, -1)
@@ -33,29 +34,30 @@ class Linear:
 
     def __call__(self, x: F32, out: F32) -> F32:
         """Multiply [rows, inputs] into out [rows, outputs]; returns out."""
-        rows = x.shape[0]
-        if not self._numerics.exact:
-            return self._rounded(x, out, rows)
-        if self._blocks == 1:
-            return np.matmul(x, self._weight[0], out=out)
-        self.blocks_into(x, out.reshape(rows, self._blocks, -1).transpose(1, 0, 2))
+        self.into(x, self.blocks_of(out))
         return out
 
-    def writes_blocks(self, columns: int) -> bool:
-        """Whether :meth:`blocks_into` gives blocks of ``columns`` columns."""
-        return self._numerics.exact and self.outputs == self._blocks * columns
+    def blocks_of(self, out: F32) -> F32:
+        """A view [blocks, rows, columns of a block] of [rows, outputs], as :meth:`into` takes it."""
+        return out.reshape(len(out), self._blocks, -1).transpose(1, 0, 2)
 
-    def blocks_into(self, x: F32, out: F32) -> None:
+    def has_blocks(self, columns: int) -> bool:
+        """Whether the blocks are ``columns`` columns wide."""
+        return bool(self.outputs == self._blocks * columns)
+
+    def into(self, x: F32, out: F32) -> None:
         """Multiply [rows, inputs] into out [blocks, rows, columns of a block]."""
-        rows = x.shape[0]
-        if rows <= PIECE_ROWS:
+        rows = len(x)
+        if not self._exact:
+            self._rounded(x, out[0], rows)
+        elif rows <= PIECE_ROWS or self._blocks == 1:
             np.matmul(x, self._weight, out=out)
-            return
-        size = -(-rows // -(-rows // PIECE_ROWS))
-        for begin in range(0, rows, size):
-            np.matmul(x[begin : begin + size], self._weight, out=out[:, begin : begin + size])
+        else:
+            size = -(-rows // -(-rows // PIECE_ROWS))
+            for begin in range(0, rows, size):
+                np.matmul(x[begin : begin + size], self._weight, out=out[:, begin : begin + size])
 
-    def _rounded(self, x: F32, out: F32, rows: int) -> F32:
+    def _rounded(self, x: F32, out: F32, rows: int) -> None:
         weight = self._weight[0]
         parts = self._numerics.split(rows)
         step = -(-self.inputs // parts)
@@ -67,4 +69,3 @@ class Linear:
                 self._numerics.round(part)
                 np.add(out, part, out=out)
         self._numerics.round(out)
-        return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,11 +65,17 @@ class Target:
         count, hidden = len(rows.tokens), decoder.hidden_size
         x = work.share("x", (count, hidden))
         np.take(self.embedding, rows.tokens, axis=0, out=x)
-        where = places(rows.slots)
-        features = work.share("features", (count, len(capture) * hidden)) if capture else None
+        # Nobody reads the rows' own keys from the pool in this pass: then one call stores those of all layers.
+        kept: F32 | None = None
+        store: Callable[[int, F32, F32], None] | None = None
+        if any(span.own for span in rows.spans):
+            where = places(rows.slots)
 
-        def store(layer: int, keys: F32, values: F32) -> None:
-            pool.write(layer, where, keys, values)
+            def store(layer: int, keys: F32, values: F32) -> None:
+                pool.write(layer, where, keys, values)
+        else:
+            kept = work.share("kept", (decoder.num_layers, 2 * decoder.num_kv_heads, count, decoder.head_dim))
+        features = work.share("features", (count, len(capture) * hidden)) if capture else None
 
         def behind(layer: int, stream: F32) -> None:
             if features is not None and layer in capture:
@@ -82,8 +88,11 @@ class Target:
             plan_attention(rows.spans, rows.masks, pool, decoder, self.numerics, work, bounded=self._bounded),
             work,
             store=store,
+            keep=kept,
             behind=behind if capture else None,
         )
+        if kept is not None:
+            pool.write_all(rows.slots, kept[:, : decoder.num_kv_heads], kept[:, decoder.num_kv_heads :])
         return x, features
 
     def logits(self, residual: F32) -> F32:

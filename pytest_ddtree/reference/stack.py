@@ -44,12 +44,13 @@ class DecoderStack:
         work: Workspace,
         *,
         store: Callable[[int, F32, F32], None] | None = None,
+        keep: F32 | None = None,
         behind: Callable[[int, F32], None] | None = None,
     ) -> None:
         """Update the residual stream x [rows, hidden] in place.
 
         turn: [rows, 1, head_dim // 2] rotations. ``store(layer, keys, values)`` runs before a layer's attention,
-        ``behind(layer, x)`` after the layer.
+        ``behind(layer, x)`` after the layer. ``keep`` [layers, 2 * kv heads, rows, head_dim] takes all keys and values.
         """
         config = self.config
         rows, hidden = x.shape
@@ -65,7 +66,7 @@ class DecoderStack:
         total = heads + 2 * kv
         qkv = work.share("qkv", (rows, total * dim))
         # Head by head in memory where the product writes it so: then attention takes a head's rows as they are.
-        by_head = self._layers[0].qkv.writes_blocks(dim)
+        by_head = self._layers[0].qkv.has_blocks(dim)
         parts = qkv.reshape(total, rows, dim) if by_head else qkv.reshape(rows, total, dim).swapaxes(0, 1)
         qk = parts[: heads + kv]
         queries, keys = qk[:heads].swapaxes(0, 1), qk[heads:].swapaxes(0, 1)
@@ -76,14 +77,18 @@ class DecoderStack:
         mixed_heads = mixed.reshape(rows, heads, dim)
         gate, up = work.share("gate", (rows, inner)), work.share("up", (rows, inner))
         delta = work.share("delta", (rows, hidden))
+        first = self._layers[0]
+        qkv_blocks = parts if by_head else first.qkv.blocks_of(qkv)
+        o_blocks, down_blocks = first.o.blocks_of(delta), first.down.blocks_of(delta)
+        gate_blocks, up_blocks = first.gate.blocks_of(gate), first.up.blocks_of(up)
+        kept = parts[heads:]
+        for kernel in kernels:
+            kernel.bind(queries, keys, values, mixed_heads)
         for index, layer in enumerate(self._layers):
             inverse_norm(x, sums, self._eps, normed)
             if rnd is not None:
                 rnd(normed)
-            if by_head:
-                layer.qkv.blocks_into(normed, parts)
-            else:
-                layer.qkv(normed, qkv)
+            layer.qkv.into(normed, qkv_blocks)
             inverse_norm(qk, head_sums, self._head_eps, qk)
             np.multiply(qk, layer.qk_norm, out=qk)
             np.multiply(pairs, turn, out=pairs)
@@ -91,21 +96,25 @@ class DecoderStack:
                 rnd(qk)
             if store is not None:
                 store(index, keys, values)
+            if keep is not None:
+                keep[index] = kept
             for kernel in kernels:
-                kernel(index, queries, keys, values, mixed_heads)
+                kernel(index)
             if rnd is not None:
                 rnd(mixed)
-            layer.o(mixed, delta)
+            layer.o.into(mixed, o_blocks)
             np.add(x, delta, out=x)
             if rnd is not None:
                 rnd(x)
             inverse_norm(x, sums, self._eps, normed)
             if rnd is not None:
                 rnd(normed)
-            activated = swiglu(layer.gate(normed, gate), layer.up(normed, up))
+            layer.gate.into(normed, gate_blocks)
+            layer.up.into(normed, up_blocks)
+            activated = swiglu(gate, up)
             if rnd is not None:
                 rnd(activated)
-            layer.down(activated, delta)
+            layer.down.into(activated, down_blocks)
             np.add(x, delta, out=x)
             if rnd is not None:
                 rnd(x)

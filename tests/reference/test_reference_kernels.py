@@ -148,7 +148,8 @@ def test_attention_over_scattered_slots(shapes, bounded):
         row += rows
     out = np.empty_like(queries)
     for kernel in plan_attention(spans, masks, pool, CONFIG, Float32(), Workspace(), bounded=bounded):
-        kernel(0, queries, keys, values, out)
+        kernel.bind(queries, keys, values, out)
+        kernel(0)
     np.testing.assert_allclose(out, np.asarray(expected), atol=2e-5)
 
 

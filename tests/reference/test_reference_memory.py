@@ -79,6 +79,12 @@ def test_pool_stores_rows_where_they_belong(slots, seed):
         np.testing.assert_array_equal(pool.keys[1, frame, :, :, offset], keys[row])
         np.testing.assert_array_equal(pool.values[1, frame, :, offset], values[row])
     assert not pool.keys[0].any()
+    both = np.stack([keys, keys + 1]), np.stack([values, values + 1])
+    pool.write_all(array, both[0].swapaxes(1, 2), both[1].swapaxes(1, 2))
+    for row, slot in enumerate(slots):
+        frame, offset = divmod(slot, FRAME)
+        np.testing.assert_array_equal(pool.keys[:, frame, :, :, offset], both[0][:, row])
+        np.testing.assert_array_equal(pool.values[:, frame, :, offset], both[1][:, row])
     moved = np.roll(array, 1)
     before = pool.keys.copy()
     pool.move(array, moved)
