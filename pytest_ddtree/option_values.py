@@ -234,14 +234,18 @@ def flag(text: str) -> bool:
     raise OptionError("takes true or false")
 
 
+LONGEST = 10_000 * 3600.0
+"""Seconds of the longest time: what is longer was mistyped, and clocks of the system refuse much longer ones."""
+
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def duration(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise OptionError("takes a time such as 90, 90s, 45m or 2h")
-    return float(match[1]) * _SECONDS[match[2]]
+    seconds = 0.0 if match is None else float(match[1]) * _SECONDS[match[2]]
+    if not 0 < seconds <= LONGEST:
+        raise OptionError("takes a time such as 90, 90s, 45m or 2h, up to 10000h")
+    return seconds
 
 
 def said_by(parse: Parse) -> Parse:

@@ -28,7 +28,7 @@ from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.matrix import cells_of
 from pytest_ddtree.model_files import ModelFacts, model_facts, no_tokenizer
 from pytest_ddtree.needed_of_baseline import NeededOfBaseline
-from pytest_ddtree.options import Settings
+from pytest_ddtree.options import Settings, settings_json
 from pytest_ddtree.plan import Place, Plan
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.rerun import Rerun
@@ -39,6 +39,7 @@ from pytest_ddtree.results.overhead import Activity, Ledger, over_sessions
 from pytest_ddtree.results.resume import Resumed
 from pytest_ddtree.results.runs import SESSION, pick_run, read_run
 from pytest_ddtree.results.secrets import known_secrets
+from pytest_ddtree.results.store import StoreCorrupt, refuse_in_use
 from pytest_ddtree.resuming import DormantServer, Recall
 from pytest_ddtree.sampling import Sampled
 from pytest_ddtree.server_setup import run_name
@@ -132,7 +133,8 @@ class Run:
 
     def store_late(self, kind: str, **fields: Any) -> None:
         """Append a record that belongs to no test; where it cannot be written the end of the session says so."""
-        with suppress(NotKept):
+        # Another process may have taken the file meanwhile: then every test says so.
+        with suppress(NotKept, StoreCorrupt):
             self.store(kind, **fields)
 
     def note_test(self, nodeid: str, outcome: str, text: str) -> None:
@@ -155,10 +157,14 @@ class Run:
 
         Raises:
             NoSuchRun: there is no such run, or several.
+            StoreCorrupt: its file cannot be read, or another session writes it now.
             ResumeRefused: something that figures depend on is not what it was; every difference is named.
         """
-        resumed = Resumed(read_run(pick_run(self.settings.results, name)))
-        resumed.check(SESSION, self.fingerprint)
+        path = pick_run(self.settings.results, name)
+        if not self.settings.plan:
+            refuse_in_use(path)
+        resumed = Resumed(read_run(path))
+        resumed.check(SESSION, self.fingerprint, settings_json(self.settings))
         self.resumed = resumed
         self.run_dir = resumed.stored.path.parent
         self.recall = Recall(resumed, self.plan, self.settings, lambda rounds: enough(rounds, self.settings))

@@ -223,9 +223,13 @@ def axis_values(settings: Settings, facts: ModelFacts) -> dict[str, Scalar]:
     return values
 
 
+OF_WORKLOAD = ("seed", "output", "turnovers", "thinking")
+"""Options that the prompts and the load of a cell are made from."""
+
+
 def workload_digest(settings: Settings) -> str:
     """Digest of what the prompts and the load of a cell are made from; the cell's own lengths are part of its key."""
-    parts = f"{settings.seed} {settings.output} {settings.turnovers} {settings.thinking}"
+    parts = " ".join(str(getattr(settings, name)) for name in OF_WORKLOAD)
     return hashlib.sha256(parts.encode()).hexdigest()[:12]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
-from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.fingerprint import OF_WORKLOAD, Difference, Fingerprint
 from pytest_ddtree.results.model import Round
 from pytest_ddtree.results.runs import SESSION, StoredRun
 
@@ -85,8 +86,10 @@ class Resumed:
         """The stored verdicts of a config, oldest first."""
         return list(self.stored.results.verdicts.get(config, []))
 
-    def check(self, scope: str, now: Fingerprint) -> None:
+    def check(self, scope: str, now: Fingerprint, options: Mapping[str, Any] | None = None) -> None:
         """Compare a fingerprint with the stored one of the same scope: `session` or a config id.
+
+        `options` are those of this session as plain values: those behind a digest are named where it differs.
 
         Raises:
             ResumeRefused: they differ.
@@ -102,11 +105,24 @@ class Resumed:
         differences = before.differences(now)
         if differences:
             what = "the session" if scope == SESSION else f"the server of {scope}"
-            listed = "\n".join(f"  {difference}" for difference in differences)
+            listed = "\n".join(
+                f"  {line}" for line in [*differences, *self._behind(differences, options or {})]
+            )
             raise ResumeRefused(
                 f"{self.stored.id} cannot be resumed: {what} is not what it was when the run was interrupted:\n{listed}\n"
                 "Bring back what it was, or start a new run; what was measured stays where it is."
             )
+
+    def _behind(self, differences: Iterable[Difference], options: Mapping[str, Any]) -> list[str]:
+        """The options whose change made the digest of the workload another one."""
+        if not any(one.name == "workload.digest" for one in differences):
+            return []
+        stored = self.stored.settings
+        return [
+            f"--ddtree-{name}: was {stored[name]}, is {options[name]}"
+            for name in OF_WORKLOAD
+            if name in stored and name in options and stored[name] != options[name]
+        ]
 
     def check_version(self, now: Fingerprint) -> None:
         """Compare the version that any server says with what the servers of the interrupted part said.

@@ -138,14 +138,28 @@ class Store:
             os.close(self._file)
 
     def _lock(self) -> None:
-        import fcntl
+        lock(self._file, self.path)
 
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreCorrupt(
-                f"{self.path}: another process is writing it; two sessions cannot share a results file"
-            ) from None
+
+def lock(descriptor: int, path: Path) -> None:
+    """Keep a results file for this process, until the descriptor is closed. Raises StoreCorrupt where another one has it."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreCorrupt(
+            f"{path}: another process is writing it; two sessions cannot share a results file"
+        ) from None
+
+
+def refuse_in_use(path: Path) -> None:
+    """Raise StoreCorrupt where another process writes a results file now."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        lock(descriptor, path)
+    finally:
+        os.close(descriptor)
 
 
 def _fsync_directory(directory: Path) -> None:

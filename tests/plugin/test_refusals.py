@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ddtree.results.store import Store
+
 ROUND = '{"schema":2,"kind":"run","started":"now","settings":{}}\n{"schema":2,"kind":"round"\n{"schema":2,"kind":"warning","text":"x"}\n'
 EXPECTED = '{"schema": 1,\n "entries": [\n}\n'
 
@@ -71,3 +73,25 @@ def test_it_is_a_usage_error(
     result.stderr.fnmatch_lines([f"ERROR: *{said}*"])
     result.stdout.no_fnmatch_line("*Error*")
     assert {name: (project.path / name).read_text() for name in files} == files
+
+
+def test_a_run_that_another_session_writes_is_not_resumed(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = session\n")
+    pytester.makepyfile("def test_a(ddtree_run):\n    pass\n")
+    path = pytester.path / "r" / "20260101T000000Z-1" / "results.jsonl"
+    flags = ("-p", "no:cacheprovider", "--ddtree-results=r", "--ddtree-resume=last")
+    with Store(path) as store:
+        store.append("run", plugin="x", started="now", settings={})
+        before = path.read_bytes()
+        refused = pytester.runpytest_subprocess(*flags)
+        planned = pytester.runpytest_subprocess(*flags, "--ddtree-plan")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(
+        "ERROR: --ddtree-resume last: *results.jsonl: another process is writing it*"
+    )
+    assert "Traceback" not in refused.stderr.str() + refused.stdout.str()
+    assert planned.ret != pytest.ExitCode.USAGE_ERROR
+    assert path.read_bytes() == before

@@ -123,6 +123,18 @@ def test_other_conditions_refuse_to_resume_and_are_all_named(tmp_path: Path) -> 
     resumed.check("b16-k4-wnone", Fingerprint({"args": "--tp 4"}))
 
 
+def test_the_options_behind_a_digest_are_named_too(tmp_path: Path) -> None:
+    path = tmp_path / "20260101T000000Z-1" / "results.jsonl"
+    with Store(path) as store:
+        store.append("run", plugin="x", started="now", settings={"output": 16, "seed": 0, "thinking": "on"})
+        store.append("fingerprint", scope="session", fingerprint={"workload.digest": "a", "workload.seed": 0})
+    now = Fingerprint({"workload.digest": "b", "workload.seed": 0})
+    with pytest.raises(ResumeRefused) as caught:
+        Resumed(read_run(path)).check("session", now, {"output": 32, "seed": 0, "thinking": "on"})
+    assert "\n  --ddtree-output: was 16, is 32\n" in str(caught.value)
+    assert "--ddtree-seed" not in str(caught.value)
+
+
 def test_a_run_that_died_before_it_measured_anything_can_be_resumed(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_bytes(b"")

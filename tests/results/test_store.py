@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.model import CellFigures, Round
-from pytest_ddtree.results.store import Store, StoreCorrupt, parse
+from pytest_ddtree.results.store import Store, StoreCorrupt, parse, refuse_in_use
 
 
 def a_round(number: int = 0, **changes: object) -> Round:
@@ -74,6 +74,11 @@ def test_two_writers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     with Store(path), pytest.raises(StoreCorrupt, match="another process"):
         Store(path)
+    with Store(path), pytest.raises(StoreCorrupt, match="another process"):
+        refuse_in_use(path)
+    refuse_in_use(path)
+    with Store(path):
+        pass
 
 
 @given(st.binary(max_size=200))

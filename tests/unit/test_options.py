@@ -44,6 +44,7 @@ def test_places_of_several_servers() -> None:
     assert made.url == ("http://a:1", "http://b:2")
     assert made.baseline_url == ("http://c:3",)
     assert settings(gpu_groups="0,1/2").gpu_groups == (("0", "1"), ("2",))
+    assert settings(gpu_groups="GPU-8f2e-1/MIG-3a").gpu_groups == (("GPU-8f2e-1",), ("MIG-3a",))
     apart = settings(server="sglang", model="m", draft_model="d", gpu_groups="0,1", baseline_gpus="2,3")
     assert apart.baseline_gpus == ("2", "3")
     nodes = settings(
@@ -67,6 +68,10 @@ def test_places_of_several_servers() -> None:
             "contradict each other",
         ),
         ({"gpu_groups": "0/0"}, "names GPU 0 twice"),
+        ({"gpu_groups": "-1"}, "neither an index nor a UUID"),
+        ({"gpu_groups": "0,x"}, "neither an index nor a UUID"),
+        ({"request_timeout": "9" * 60}, "up to 10000h"),
+        ({"time_budget": "10001h"}, "up to 10000h"),
         ({"gpu_groups": "0", "unit": "sglang"}, "not for --ddtree-server systemd"),
         ({"gpu_groups": "0/1", "resume": "last"}, "--ddtree-resume"),
         ({"baseline_gpus": "1"}, "goes with --ddtree-server sglang"),
