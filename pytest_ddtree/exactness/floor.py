@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import stats
-
+from pytest_ddtree import tails
 from pytest_ddtree.exactness.judged import JudgedAnswer
 from pytest_ddtree.exactness.tally import Tally, dispersion_of, tally
 
@@ -67,7 +66,7 @@ class NoiseFloor:
         freedom = self.answers - 1
         if freedom < 1:
             return 4.0
-        return max(1.5, self.dispersion * min(4.0, freedom / float(stats.chi2.ppf(0.05, freedom))))
+        return max(1.5, self.dispersion * min(4.0, freedom / tails.chi2_quantile(0.05, freedom)))
 
     def dispersion_at(self, mean: float) -> float:
         """The dispersion to expect among answers with so many non-argmax tokens on average.

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy import stats
-
+from pytest_ddtree import tails
 from pytest_ddtree.exactness.floor import NoiseFloor
 from pytest_ddtree.exactness.rule import Rule, gap_limit, ratio_p, share_limit, spread_of
 from pytest_ddtree.exactness.tally import Tally
@@ -76,4 +75,4 @@ def _by_share(tokens: int, prompts: int, floor: NoiseFloor, rule: Rule, fault: P
             low = middle + 1
     if low > tokens:
         return 0.0
-    return float(stats.nbinom.sf(low - 1, mean / (own - 1.0), 1.0 / own))
+    return float(tails.negative_binomial_sf(low - 1, mean / (own - 1.0), 1.0 / own))

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import stats
 
+from pytest_ddtree import tails
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.exactness.steps import step_sizes
 from pytest_ddtree.grid import Config
@@ -215,7 +215,7 @@ def log_ratio_interval(
     parts = table / totals
     influence = len(tags) * (parts[:, 0] - parts[:, 1] - parts[:, 2] + parts[:, 3])
     error = float(influence.std(ddof=1)) / np.sqrt(len(tags))
-    reach = float(stats.t.ppf(1.0 - alpha / 2.0, len(tags) - 1)) * error
+    reach = tails.t_quantile(1.0 - alpha / 2.0, len(tags) - 1) * error
     return Ratio(float(ratio), float(ratio * np.exp(-reach)), float(ratio * np.exp(reach)), len(tags))
 
 

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
+from pytest_ddtree import tails
 from pytest_ddtree.exactness.floor import NoiseFloor
 from pytest_ddtree.exactness.judged import JudgedAnswer, all_gaps, worst_tokens
 from pytest_ddtree.exactness.tally import Floats, Ints, Tally, dispersion_of, tally
@@ -143,9 +144,8 @@ def answer_p(off: Ints | int, tokens: Ints | int, *, rate: float, dispersion: fl
     mean = np.maximum(rate * np.asarray(tokens, dtype=np.float64), 1e-300)
     below = np.asarray(off) - 1
     if dispersion <= 1.0 + 1e-9:
-        return np.asarray(stats.poisson.sf(below, mean), dtype=np.float64)
-    tail = stats.nbinom.sf(below, mean / (dispersion - 1.0), 1.0 / dispersion)
-    return np.asarray(tail, dtype=np.float64)
+        return tails.poisson_sf(below, mean)
+    return tails.negative_binomial_sf(below, mean / (dispersion - 1.0), 1.0 / dispersion)
 
 
 def tail_p(answers_beyond: int, threshold: float, tokens: int, floor: NoiseFloor, rule: Rule) -> float:
@@ -158,7 +158,7 @@ def tail_p(answers_beyond: int, threshold: float, tokens: int, floor: NoiseFloor
     if answers_beyond <= 0:
         return 1.0
     rate = rule.healthy_ratio * floor.share_bound() * float(np.exp(-threshold / (1.25 * rule.scale(floor))))
-    return float(stats.poisson.sf(answers_beyond - 1, rate * tokens))
+    return float(tails.poisson_sf(answers_beyond - 1, rate * tokens))
 
 
 def criteria(run: Tally, floor: NoiseFloor, rule: Rule) -> dict[Criterion, Finding]:

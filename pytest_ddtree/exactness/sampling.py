@@ -15,8 +15,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
+from pytest_ddtree import tails
 from pytest_ddtree.client.records import Record, TokenScore
 from pytest_ddtree.exactness.judged import JudgedAnswer
 from pytest_ddtree.exactness.steps import place_in_step
@@ -216,7 +216,7 @@ def _means(name: str, run: tuple[Floats, Floats], baseline: tuple[Floats, Floats
     """Two means of values with known variances, two-sided."""
     means = float(run[0].mean()), float(baseline[0].mean())
     error = np.sqrt(_error(run[1]) ** 2 + _error(baseline[1]) ** 2)
-    p = 2.0 * float(stats.norm.sf(abs(means[0] - means[1]) / error))
+    p = 2.0 * tails.normal_sf(abs(means[0] - means[1]) / error)
     return SamplingTest(name, *means, p, int(run[0].size))
 
 
@@ -227,6 +227,9 @@ def _error(variance: Floats) -> float:
 
 def _uniform(run: Samples, baseline: Samples, order: str) -> SamplingTest:
     """Two-sample Kolmogorov-Smirnov test of the integral transforms; the figures are distances to uniform."""
+    # Imported late: it takes half a second, and sessions that sample nothing need none of it.
+    from scipy import stats
+
     mine, theirs = _transform(run, order), _transform(baseline, order)
     far = [float(stats.kstest(values, "uniform").statistic) for values in (mine, theirs)]
     p = float(stats.ks_2samp(mine, theirs, method="asymp").pvalue)
@@ -248,7 +251,7 @@ def _depths(run: Samples, baseline: Samples) -> SamplingTest | None:
         largest = max(largest, abs(difference))
     if used == 0:
         return None
-    p = float(stats.chi2.sf(squares, used))
+    p = tails.chi2_sf(squares, used)
     return SamplingTest(
         "largest mean surprise of a depth, nats from the baseline's", largest, 0.0, p, run.tokens
     )
@@ -296,7 +299,7 @@ def _correlation(name: str, pairs: Pairs, run: Samples, baseline: Samples) -> Sa
     (mine, count), (theirs, their_count) = seen
     limit = 1.0 - 1e-9
     z = np.arctanh(np.clip(mine, -limit, limit)) - np.arctanh(np.clip(theirs, -limit, limit))
-    p = 2.0 * float(stats.norm.sf(abs(z) / np.sqrt(1.0 / (count - 3) + 1.0 / (their_count - 3))))
+    p = 2.0 * tails.normal_sf(abs(z) / np.sqrt(1.0 / (count - 3) + 1.0 / (their_count - 3)))
     return SamplingTest(f"correlation with {name}", mine, theirs, p, count)
 
 

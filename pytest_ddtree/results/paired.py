@@ -10,15 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from scipy import stats
-
+from pytest_ddtree import tails
 from pytest_ddtree.results.metrics import Values
 
 
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, freedom: float) -> float:
     """Quantile of Student's t."""
-    return float(stats.t.ppf(probability, freedom))
+    return tails.t_quantile(probability, freedom)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +120,4 @@ def agree(blocks: Sequence[Loss]) -> bool:
     centre = math.fsum(block.mean for block in known) / len(known)
     between = math.fsum((block.mean - centre) ** 2 for block in known) / (len(known) - 1)
     freedom = math.fsum(block.freedom for block in known)
-    return float(stats.f.sf(between / within, len(known) - 1, freedom)) >= QUIET
+    return tails.f_sf(between / within, len(known) - 1, freedom) >= QUIET

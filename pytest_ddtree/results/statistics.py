@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from scipy import stats
+from pytest_ddtree import tails
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def log_mean(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
     if len(logs) == 1:
         return Interval(math.exp(mean), math.nan, math.nan, 1)
     error = _standard_error(logs)
-    reach = float(stats.t.ppf(0.5 + confidence / 2, len(logs) - 1)) * error
+    reach = tails.t_quantile(0.5 + confidence / 2, len(logs) - 1) * error
     return Interval(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), len(logs))
 
 
@@ -61,7 +61,7 @@ def ratio(candidate: Sequence[float], base: Sequence[float], *, confidence: floa
     if var_a + var_b == 0:
         return Interval(math.exp(difference), math.exp(difference), math.exp(difference), n)
     freedom = (var_a + var_b) ** 2 / (var_a**2 / (len(a) - 1) + var_b**2 / (len(b) - 1))
-    reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * math.sqrt(var_a + var_b)
+    reach = tails.t_quantile(0.5 + confidence / 2, freedom) * math.sqrt(var_a + var_b)
     return Interval(math.exp(difference), math.exp(difference - reach), math.exp(difference + reach), n)
 
 

@@ -6,8 +6,8 @@ import itertools
 import random
 
 import numpy as np
-from scipy import stats
 
+from pytest_ddtree import tails
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.exactness.contract.evidence import (
     Evidence,
@@ -139,7 +139,7 @@ def accept_decay(
         if spread > 0
         else float(np.sign(values.mean())) * 99.0
     )
-    if float(stats.t.cdf(t, values.size - 1)) > alpha:
+    if tails.t_cdf(t, values.size - 1) > alpha:
         return None
     lost = 1.0 - float(np.exp(np.mean(ratios)))
     return f"tokens per verify step fall by {lost:.0%} from the first to the last quarter of {len(ratios)} answers"
@@ -251,7 +251,7 @@ def drafts_worse(pairs: list[tuple[int, int]], *, float32: bool, alpha: float = 
     less = sum(1 for generated, prefilled in pairs if generated < prefilled)
     more = sum(1 for generated, prefilled in pairs if generated > prefilled)
     few = max(3, len(pairs) // 50)
-    surely_less = less > 0 and float(stats.binom.sf(less - 1, less + more, 0.5)) <= alpha
+    surely_less = less > 0 and tails.binomial_sf(less - 1, less + more, 0.5) <= alpha
     if not surely_less and not (float32 and less + more > few):
         return None
     return (
