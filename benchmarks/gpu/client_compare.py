@@ -94,7 +94,7 @@ def figures_of(argv: list[str], result: Path) -> dict[str, Any]:
     """Run one of SGLang's clients: what is kept of the line that it writes, or the end of what it printed."""
     argv = [*argv, "--output-file", str(result)]
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=180, check=False)
-    if not result.exists():
+    if done.returncode != 0 or not result.exists():
         return {"failed": (done.stdout + done.stderr)[-1500:]}
     found = json.loads(result.read_text().splitlines()[-1])
     return {key: found[key] for key in KEPT if found.get(key) is not None}
@@ -123,7 +123,7 @@ def ours(options: argparse.Namespace, cell: tuple[int, int, int], folder: Path, 
     argv += ["--turnovers", str(options.requests), "--max-rounds", "2", "--tokenizer", str(options.model)]
     argv += ["--together", "--seed", str(seed), "--json", str(result)]
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=180, check=False)
-    if not result.exists():
+    if done.returncode != 0:
         return {"failed": (done.stdout + done.stderr)[-1500:]}
     return {"printed": done.stdout[-3000:], **json.loads(result.read_text())}
 
