@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _METRIC = re.compile(
     r"^sglang:(?P<name>num_running_reqs|num_queue_reqs)(?:\{[^}]*\})? (?P<value>[0-9.eE+-]+)$", re.M
 )
-_LEAK = re.compile(r"[^\n]*(?:memory leak detected|pool leak)[^\n]*", re.IGNORECASE)
+_LEAK = re.compile(r"memory leak detected|pool leak", re.IGNORECASE)
 _CANARY = re.compile(
     r"kv_canary violation: [^\n]*?fail_reason=(?P<why>\S+) slot_idx=(?P<slot>\d+) position=(?P<position>\d+)"
 )
@@ -73,6 +73,16 @@ def canary(log: str) -> list[str]:
     first = found[0]
     said = f"its KV canary found {places} slots that do not hold what was written ({reasons}); first slot "
     return [f"{said}{first['slot']}, position {first['position']}"]
+
+
+def leaks(log: str) -> list[str]:
+    """The lines of this piece of a log in which SGLang says that cache tokens are lost, each once.
+
+    The words are looked for, not lines that have them: that would read a line of ten thousand letters, such as SGLang's
+    `server_args`, once for each of its letters.
+    """
+    lines = (log[log.rfind("\n", 0, found.start()) + 1 :] for found in _LEAK.finditer(log))
+    return list(dict.fromkeys(line.partition("\n")[0].strip() for line in lines))
 
 
 class IdleWatch:
@@ -159,8 +169,7 @@ class IdleWatch:
 
     def _log(self, running: Running) -> list[str]:
         text, self._read[running.launch] = _since(running.log_path, self._read.get(running.launch, 0))
-        leaks = list(dict.fromkeys(match.group().strip() for match in _LEAK.finditer(text)))
-        return leaks + canary(text)
+        return leaks(text) + canary(text)
 
 
 def at_start(http: Http, info: Mapping[str, Any]) -> Load:

@@ -12,7 +12,7 @@ from pytest_ddtree.servers import idle
 from pytest_ddtree.servers.errors import ServerDied
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.http import Http
-from pytest_ddtree.servers.idle import IdleWatch
+from pytest_ddtree.servers.idle import IdleWatch, leaks
 
 from . import support
 
@@ -110,6 +110,14 @@ def test_a_server_that_says_nothing_is_taken_as_idle(tmp_path: Path, status: int
         server = pool.get(B8)
         assert server.current.idle == idle.Load()
         assert look(server) == []
+
+
+def test_a_leak_is_told_by_the_whole_line_that_names_it() -> None:
+    line = "[2026-11-30 04:00:00] req_to_token_pool Memory Leak detected! available_size=1"
+    long = "server_args=ServerArgs(" + "a=1, " * 3000 + ")"
+    assert leaks(f"{long}\n{line}\n{long} pool leak\n  {line}") == [line, f"{long} pool leak"]
+    assert leaks(f"{line} again") == [f"{line} again"], "the first and the last line of a piece"
+    assert leaks(f"{long}\nmemory of leaks\n") == []
 
 
 def test_a_leak_that_the_server_found_itself_is_said_once(tmp_path: Path) -> None:
