@@ -10,7 +10,7 @@ from pytest_ddtree.client.impatient import ImpatientClient
 from pytest_ddtree.errors import NotVerified
 from pytest_ddtree.exactness.contract.catalogue import Clause, judge_evidence
 from pytest_ddtree.exactness.contract.evidence import Evidence, Subject
-from pytest_ddtree.exactness.contract.parameters import ignored
+from pytest_ddtree.exactness.contract.parameters import by_parameter, ignored, sampled
 from pytest_ddtree.exactness.levels import SelfLevelUnavailable
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import Config
@@ -64,18 +64,22 @@ class Contract:
         scorer = verifier.scorer()
         if not clause.parameter:
             verifier.keep(config, evidence.prompts, evidence.records)
-        judging = judge_evidence(
-            evidence,
-            floor,
-            rule,
-            config=config.id,
-            baseline=scorer,
-            itself=client,
-            known=verifier.prefilled(config),
-            scores=verifier.scores,
-        )
+
+        def judged(part: Evidence) -> Verdict | None:
+            judging = judge_evidence(
+                part,
+                floor,
+                rule,
+                config=config.id,
+                baseline=scorer,
+                itself=client,
+                known=verifier.prefilled(config),
+                scores=verifier.scores,
+            )
+            return run.await_(judging)
+
         try:
-            verdict = run.await_(judging)
+            verdict = judged(evidence)
         except SelfLevelUnavailable as error:
             run.progress(f"{config.id}, {clause.name}: judged at the end: {error}")
             if clause.parameter:
@@ -85,6 +89,14 @@ class Contract:
             raise NotVerified(f"{config.id}, {clause.name}: {'; '.join(verdict.reasons)}")
         if verdict is not None and not verdict.passed and clause.parameter:
             return replace(evidence, problems=(*evidence.problems, ignored(verdict))), None
+        if clause.parameter:
+            alone = {
+                name: [one for part in parts if (one := judged(part)) is not None]
+                for name, parts in by_parameter(evidence).items()
+            }
+            problems = [text for name, verdicts in alone.items() if (text := sampled(name, verdicts))]
+            if problems:
+                return replace(evidence, problems=(*evidence.problems, *problems)), None
         if verdict is not None and not verdict.passed:
             run.results.verdicts.setdefault(config.id, []).append(verdict)
             run.store("verdict", verdict=verdict.as_json(), clause=clause.name)

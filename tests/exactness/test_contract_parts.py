@@ -18,10 +18,12 @@ from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subje
 from pytest_ddtree.exactness.contract.parameters import (
     beginning_problem,
     begun_alike,
+    by_parameter,
     ignored,
     json_problem,
     refused,
     repeats,
+    sampled,
 )
 from pytest_ddtree.exactness.contract.reporting import looping, same_text, usage_problems
 from pytest_ddtree.exactness.contract.stops import choose_stops, stop_id_problems, stop_string_problems
@@ -294,6 +296,47 @@ def test_an_ignored_parameter_is_named() -> None:
     assert ignored(verdict) == (
         "min_p 1 is not honoured, answers should be greedy: 21 of 576 tokens beyond a gap of 2 nats (largest 12.7)"
     )
+
+
+def alone(off: int, tokens: int = 64, floor: float = 0.0085) -> Verdict:
+    return Verdict(
+        kind="tie",
+        level="self",
+        config="chain-wnone",
+        prompts=1,
+        identical=0,
+        tokens=tokens,
+        off=off,
+        largest=0.0,
+        gap_limit=1.8,
+        floor_largest=0.4,
+        floor_share=floor,
+        floor_tokens=7_000,
+        p_share=0.01,
+    )
+
+
+def test_samples_are_told_from_greedy_answers_without_gaps() -> None:
+    """As on a real server that ignores min_p, judged by its own prefill: 58 of 576 tokens off, all of them in these three answers."""
+    said = sampled("min_p 1", [alone(19), alone(26), alone(13)])
+    assert said.startswith("min_p 1 is not honoured, answers should be greedy: 58 of 192 tokens")
+    assert sampled("top_k 1", [alone(1), alone(0), alone(2)]) == ""
+    assert sampled("top_k 1", [alone(30), alone(1), alone(2)]) == "", "one answer may loop over a near-tie"
+    assert sampled("top_k 1", [alone(9, floor=0.05)] * 3) == "", "an 8-bit cache"
+    assert sampled("top_k 1", [alone(1, tokens=4)] * 3) == ""
+    assert sampled("top_k 1", []) == ""
+
+
+def test_the_answers_of_each_parameter_stand_alone() -> None:
+    found = Gathering()
+    for name in ("min_p 1", "top_k 1"):
+        for tag in ("a", "b"):
+            found.add(Prompt(tag, (1, 2)), HONEST, name)
+    parts = by_parameter(found.evidence())
+    assert {name: [one.prompts[0].tag for one in each] for name, each in parts.items()} == {
+        "min_p 1": ["a, min_p 1", "b, min_p 1"],
+        "top_k 1": ["a, top_k 1", "b, top_k 1"],
+    }
 
 
 def test_an_abort_with_a_client_status_is_a_refusal() -> None:

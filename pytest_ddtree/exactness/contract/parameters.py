@@ -165,6 +165,35 @@ def ignored(verdict: Verdict) -> str:
     return f"{what} {'are' if len(names) > 1 else 'is'} not honoured, answers should be greedy: {'; '.join(verdict.reasons)}"
 
 
+MANY, FLOORS, FEW = 0.10, 5.0, 3
+"""When an answer is a sample: the share of its tokens that are not the argmax, in floors too, and the least number of them."""
+
+
+def by_parameter(evidence: Evidence) -> dict[str, list[Evidence]]:
+    """The answers of `truncation`, each by itself, by the name of the parameter that made them."""
+    found: dict[str, list[Evidence]] = {}
+    for answer in evidence.answers:
+        found.setdefault(answer.prompt.tag.rpartition(", ")[2], []).append(Evidence(answers=(answer,)))
+    return found
+
+
+def sampled(name: str, verdicts: Sequence[Verdict]) -> str:
+    """Why the answers under one parameter are samples and not greedy; empty where they can be greedy. One verdict an answer.
+
+    A few answers whose gaps are not known (level self) make no verdict together, though a third of their tokens is not the
+    argmax. Greedy ones of 64 tokens at twice a floor of 1 % have 7 such tokens once in 2500; all three of them, never.
+    """
+    if not verdicts or not all(
+        one.off >= FEW and one.off > max(MANY, FLOORS * one.floor_share) * one.tokens for one in verdicts
+    ):
+        return ""
+    off, tokens = sum(one.off for one in verdicts), sum(one.tokens for one in verdicts)
+    return (
+        f"{name} is not honoured, answers should be greedy: {off} of {tokens} tokens are not the argmax, in each of "
+        f"{len(verdicts)} answers more than {max(MANY, FLOORS * verdicts[0].floor_share):.0%}"
+    )
+
+
 async def seeds(subject: Subject, *, count: int = 3, rounds: int = 8, enough: int = 3) -> Evidence:
     """At temperature 1 other seeds give other answers: the temperature is not ignored.
 
