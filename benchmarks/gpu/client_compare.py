@@ -5,8 +5,8 @@
 
 All send prompts of the same length, ask for exactly as many tokens, keep the same number of requests in flight, start all
 streams at once and empty the prefix cache first. `--requests` is how many each stream answers in one load; turns go A B, B A,
-A B, ... so that an even drift of the server cancels. The figures of each go to the JSON as they are, and under `ratio` the second
-of our two loads over theirs, turn by turn.
+A B, ... so that an even drift of the server cancels. The figures of each go to the JSON as they are, and under `ratio` the first of
+our two loads over theirs, turn by turn: each is one load after a warm-up, and a second one finds the server warmer.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def ratios(cell: dict[str, Any], other: str) -> list[dict[str, float]]:
     for one, two in zip(cell.get("ours", []), cell.get(other, []), strict=False):
         if "failed" in one or "failed" in two:
             continue
-        figures = one["rounds"][-1]
+        figures = one["rounds"][0]
         found.append(
             {
                 "tok_s": figures["output_tok_s"] / two["output_throughput"],
