@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .attention import RowSpan
 from .choosing import final_logits, is_plain, next_token
 from .logprobs import add_output
 from .model import Rows
 from .request import Request
 from .runtime import Runtime
+from .spans import RowSpan
 
 
 def decode(runtime: Runtime, requests: Sequence[Request]) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .arena import Arena
 from .arrays import F32, I64
-from .attention import SAFE_SCORE, RowSpan, plan_attention
+from .attention import SAFE_SCORE, plan_attention
 from .checkpoint import DraftCheckpoint
 from .kv_pool import KVPool, places
 from .layers import inverse_norm, qk_norm_weights
@@ -21,6 +21,7 @@ from .linear import Linear
 from .model import Target
 from .numerics import Numerics
 from .rope import pair_order
+from .spans import RowSpan
 from .stack import DecoderStack
 from .workspace import Workspace
 

@@ -9,13 +9,14 @@ import numpy as np
 
 from .arena import Arena
 from .arrays import F32, I64
-from .attention import SAFE_SCORE, RowSpan, plan_attention
+from .attention import SAFE_SCORE, plan_attention
 from .checkpoint import TargetCheckpoint
 from .kv_pool import KVPool, places
 from .layers import inverse_norm
 from .linear import Linear
 from .numerics import Numerics
 from .rope import rotation_table
+from .spans import RowSpan
 from .stack import DecoderStack
 from .workspace import Workspace
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .arrays import F32
-from .attention import GROUP_ROWS, RowSpan
+from .attention import GROUP_ROWS
 from .choosing import final_logits, next_token
 from .logprobs import ROWS_AT_ONCE, add_input, add_output, open_input
 from .model import Rows
 from .request import Request
 from .runtime import Runtime
+from .spans import RowSpan
 from .stops import Finish
 from .tree import causal_mask
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .arrays import F32, I64
-from .attention import RowSpan
 from .choosing import is_plain, next_token
 from .model import Rows
 from .request import Request
 from .runtime import DraftSide, Runtime
+from .spans import RowSpan
 from .tree import DraftTree, ancestor_mask, build_tree, candidates, chain_tree
 from .verify import Walk, walk
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from .arena import Arena
 from .arrays import C64, F32
-from .attention import Kernel
 from .checkpoint import DecoderConfig
 from .layers import inverse_norm, layer_weights, swiglu
 from .numerics import Numerics
+from .spans import Kernel
 from .workspace import Workspace
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ddtree.reference.arena import CACHE_LINE, CHUNK_BYTES, Arena
-from pytest_ddtree.reference.attention import RowSpan, plan_attention
+from pytest_ddtree.reference.attention import plan_attention
+from pytest_ddtree.reference.attention_parts import Chunk, cut_chunks, equal_steps
 from pytest_ddtree.reference.checkpoint import DecoderConfig, load_target
 from pytest_ddtree.reference.kv_pool import FRAME, KVPool, places
 from pytest_ddtree.reference.layers import swiglu
@@ -20,6 +21,7 @@ from pytest_ddtree.reference.numerics import BFloat16, Float32, round_bits
 from pytest_ddtree.reference.rope import pair_order, rotation_table
 from pytest_ddtree.reference.safetensors_io import read_tensors, write_bf16_tensors
 from pytest_ddtree.reference.slots import extents_of
+from pytest_ddtree.reference.spans import RowSpan
 from pytest_ddtree.reference.tree import ancestor_mask, causal_mask
 from pytest_ddtree.reference.workspace import Workspace
 
@@ -151,6 +153,46 @@ def test_attention_over_scattered_slots(shapes, bounded):
         kernel.bind(queries, keys, values, out)
         kernel(0)
     np.testing.assert_allclose(out, np.asarray(expected), atol=2e-5)
+
+
+# In frames at equal distances, in one frame each but unevenly, and across a frame's border.
+@pytest.mark.parametrize("starts", [(3, 2, 4, 5), (3, 5, 7, 9), (9, 7, 5, 3), (2, 3, 7, 8)])
+@pytest.mark.parametrize("shift", [0, FRAME - 30])
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("stored", [False, True])
+def test_attention_of_requests_of_one_length(starts, shift, rows, stored):
+    rng = np.random.default_rng(2)
+    past, count = 40, len(starts)
+    pool = KVPool(1, 2, 4, 12 * FRAME)
+    queries = rng.standard_normal((count * rows, 4, 4), dtype=np.float32)
+    keys, values = rng.standard_normal((2, count, past + rows, 2, 4), dtype=np.float32)
+    mask = ancestor_mask((-1, 0, 0, 1, 1, 2, 4, 4, 0)) if rows == 9 else None
+    spans, expected = [], []
+    for index, start in enumerate(starts):
+        slots = np.arange(past + rows) + start * FRAME + shift
+        size = past + rows if stored else past
+        pool.write(0, places(slots[:size]), keys[index, :size], values[index, :size])
+        own = extents_of(slots[past:]) if stored else []
+        spans.append(RowSpan(index * rows, rows, extents_of(slots[:past]), own))
+        for row in range(rows):
+            seen = np.ones(past + rows, dtype=bool)
+            seen[past:] = mask[row] == 0.0 if mask is not None else np.arange(rows) == row
+            expected.append(naive_attention(queries[index * rows + row], keys[index], values[index], seen))
+    out = np.empty_like(queries)
+    own_keys, own_values = (one[:, past:].reshape(-1, 2, 4) for one in (keys, values))
+    for kernel in plan_attention(spans, [mask] * count, pool, CONFIG, Float32(), Workspace()):
+        kernel.bind(queries, own_keys, own_values, out)
+        kernel(0)
+    np.testing.assert_allclose(out, np.asarray(expected), atol=2e-5)
+
+
+def test_products_are_shared_where_frames_step_evenly():
+    def slots(frame: int, begin: int = 0, end: int = 20) -> list[Chunk]:
+        return cut_chunks([(frame * FRAME + begin, frame * FRAME + end)], 0)
+
+    assert equal_steps([slots(1), slots(3), slots(5)]) == [(slots(1)[0], slice(1, 6, 2))]
+    for others in ([], [slots(3), slots(4)], [slots(1)], [slots(0)], [slots(3, 1, 21)], [slots(3, 0, 19)]):
+        assert equal_steps([slots(1), *others]) == []
 
 
 def test_prompt_in_pieces_equals_prompt_at_once(tiny):

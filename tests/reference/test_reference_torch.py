@@ -8,12 +8,12 @@ import textwrap
 import numpy as np
 import pytest
 
-from pytest_ddtree.reference.attention import RowSpan
 from pytest_ddtree.reference.checkpoint import load_draft, load_target
 from pytest_ddtree.reference.drafter import Drafter
 from pytest_ddtree.reference.kv_pool import KVPool
 from pytest_ddtree.reference.model import Rows, Target
 from pytest_ddtree.reference.numerics import Float32
+from pytest_ddtree.reference.spans import RowSpan
 from pytest_ddtree.reference.tokenizer import Tokenizer
 
 torch = pytest.importorskip("torch")
