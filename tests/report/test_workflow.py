@@ -175,7 +175,8 @@ def test_the_gate_fails_on_what_is_missing_and_passes_once_it_is_recorded(tmp_pa
     code, output = runner.run("Gate")
     assert code == 1, output
     assert "--ddtree-update-new" in output
-    assert "::error title=" in output or "no expected figures" in output
+    assert "::error title=ddtree%3A test_throughput" in output
+    assert "other failure" in runner.summary.read_text().splitlines()[0]
     expected = runner.workspace / "head" / "ci" / "ddtree" / "expected"
     addopts = f"{SMALL} -c {ROOT / 'pyproject.toml'} --ddtree-update-new"
     code, output = runner.run("Gate", PYTEST_ADDOPTS=addopts)
