@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ddtree.grid import BASELINE, CellKey, Config
 from pytest_ddtree.options import Settings
-from pytest_ddtree.results.expected import Key, recorded_lines
+from pytest_ddtree.results.expected import recorded_lines
 from pytest_ddtree.results.expected_files import ExpectedBroken, add_expected
 from pytest_ddtree.results.gate_setup import GateOptions, make_gatekeeper
 from pytest_ddtree.results.gatekeeper import CellOutcome, Gatekeeper, GatePolicy
@@ -81,7 +81,8 @@ class Gating:
         keeper, run = self._keeper, self._run
         if keeper is None or keeper.expected is None:
             return
-        kept = {key: sample for key, sample in keeper.recorded.items() if not self._withdrawn(key)}
+        kept, withdrawn = keeper.kept(run.results)
+        run.results.warnings += withdrawn
         if kept:
             try:
                 add_expected(keeper.expected.path, kept)
@@ -94,17 +95,6 @@ class Gating:
             else:
                 run.results.recorded = recorded_lines(keeper.expected, kept)
         run.results.warnings += keeper.orphans([BASELINE.id, *(config.id for config in run.configs)], cells)
-
-    def _withdrawn(self, key: Key) -> bool:
-        """Whether a config was found corrupt after it was measured: its speed is no result, and nothing to expect."""
-        results = self._run.results
-        verdict = results.verdict(key.config)
-        if verdict is None or verdict.passed:
-            return False
-        text = f"{key.config}: not recorded as expected, because it is {verdict.kind}"
-        if text not in results.warnings:
-            results.warnings.append(text)
-        return True
 
     def _note(self, outcome: CellOutcome) -> CellOutcome:
         run = self._run

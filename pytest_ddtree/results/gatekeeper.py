@@ -11,7 +11,7 @@ from pytest_ddtree.results.expected import Expected, Key, Sample, accept_drift, 
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import POOLED_TOLERANCE, Design, Gate, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import METRICS, SPEEDUP, TOK_S, Metric, Values, applies, round_values
-from pytest_ddtree.results.model import CellFigures
+from pytest_ddtree.results.model import CellFigures, Results
 from pytest_ddtree.results.thresholds import Threshold, ThresholdResult, judge_threshold
 from pytest_ddtree.results.tolerance import (
     Start,
@@ -162,6 +162,19 @@ class Gatekeeper:
             "remove those whose tests no longer exist"
         )
         return [text]
+
+    def kept(self, results: Results) -> tuple[dict[Key, Sample], list[str]]:
+        """What is recorded in the end, and lines about what is not: the speed of a config that was found corrupt after it was measured is
+        no result, and nothing to expect."""
+        bad = {
+            key.config: verdict.kind
+            for key in self.recorded
+            if (verdict := results.verdict(key.config)) is not None and not verdict.passed
+        }
+        kept = {key: sample for key, sample in self.recorded.items() if key.config not in bad}
+        return kept, [
+            f"{config}: not recorded as expected, because it is {kind}" for config, kind in bad.items()
+        ]
 
     def is_headline(self, config: str, key: CellKey) -> bool:
         """Whether a cell is judged by itself."""

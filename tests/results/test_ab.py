@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ddtree.ab import Ab, importable
 from pytest_ddtree.ab_outcome import AbOutcome
+from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.options import make_settings
 from pytest_ddtree.report import compare_cli
@@ -83,6 +84,12 @@ def test_the_corrupt_build_is_named_whichever_it_is_and_costs_no_benchmark_time(
     (path,) = find_runs(tmp_path)
     measured = {one.build for one in read_run(path).rounds if one.config == CONFIG.id}
     assert corrupt not in measured
+
+
+@pytest.mark.slow
+def test_a_build_whose_server_dies_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Infrastructure, match=r"build patched: .*(?s:.*)planted crash"):
+        outcome_of(tmp_path, f"base={FINE}", "patched=args:--plant crash_after:1")
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import Any
 
 from made import KEY, a_cell
 
+from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.entries import setting_of
 from pytest_ddtree.results.expected import Expected, Sample
@@ -16,7 +17,7 @@ from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gatekeeper import RECORDED, Gatekeeper, GatePolicy, headline_tests
 from pytest_ddtree.results.gates import Design
 from pytest_ddtree.results.metrics import METRICS
-from pytest_ddtree.results.model import CellFigures
+from pytest_ddtree.results.model import CellFigures, Results
 from pytest_ddtree.results.thresholds import parse_threshold
 from pytest_ddtree.results.tolerance import Start
 
@@ -163,6 +164,20 @@ def test_accepting_a_drift_without_saying_so_is_warned_of_at_once(tmp_path: Path
     again = accepted(tmp_path / "f", 200.0)
     quiet = keeper(again, update="all", accept_drift="known").check(a_cell(rates(150.0, seed=2)), None)
     assert not quiet.warnings
+
+
+def test_a_config_that_turns_out_corrupt_is_not_recorded(tmp_path: Path) -> None:
+    gatekeeper = keeper(Expected(tmp_path / "e"), update="all")
+    gatekeeper.check(a_cell(rates(200.0)), None)
+    gatekeeper.check(a_cell(rates(100.0), config="baseline", verify_steps=None), None)
+    verdict = Verdict(
+        kind="corrupt", level="full", config=CONFIG, prompts=4, identical=0, tokens=99, off=9, largest=3.0, gap_limit=1.0,
+        floor_largest=0.0, floor_share=0.0, floor_tokens=99, p_share=1.0,
+    )  # fmt: skip
+    assert gatekeeper.kept(Results()) == (gatekeeper.recorded, [])
+    kept, said = gatekeeper.kept(Results(verdicts={CONFIG: [verdict]}))
+    assert [key.config for key in kept] == ["baseline"]
+    assert said == [f"{CONFIG}: not recorded as expected, because it is corrupt"]
 
 
 def test_the_run_that_was_recorded_is_no_second_start(tmp_path: Path) -> None:
