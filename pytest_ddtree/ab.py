@@ -241,7 +241,9 @@ class Ab:
                         out_of_it.add(block.build)
                         continue
                 self._stay(run, config, block)
-            except ServerError as error:
+            except NotKept:
+                raise
+            except Infrastructure as error:
                 raise Infrastructure(f"build {block.build}: {type(error).__name__}: {error}") from error
             finally:
                 run.release()
