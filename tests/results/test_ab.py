@@ -89,7 +89,7 @@ def test_the_corrupt_build_is_named_whichever_it_is_and_costs_no_benchmark_time(
 @pytest.mark.slow
 def test_a_build_whose_server_dies_is_named(tmp_path: Path) -> None:
     with pytest.raises(Infrastructure, match=r"^build patched: "):
-        outcome_of(tmp_path, f"base={FINE}", "patched=args:--plant crash_after:1")
+        outcome_of(tmp_path, f"base={FINE}", "patched=args:--plant crash_after:1", client_lag="10")
 
 
 @pytest.mark.slow
