@@ -1,8 +1,8 @@
 """Many sessions of A B B A on the embedded server: how often a planted slow-down is found, and how often nothing is called something.
 
-    nice python benchmarks/gates/ab_sessions.py --out ab.jsonl --minutes 50 [--sessions 20] [--what all cell none] [--percent 4 12]
+    python benchmarks/gates/ab_sessions.py --out ab.jsonl --minutes 50 [--sessions 20] [--what all cell none] [--percent 4 12] [--pin]
 
-`all`: the passes of one build take longer in all cells, which the test of all cells together must find. `cell`: in one cell only, which
+`all`: the passes of one build take longer in all cells, and that build alone must be called slower. `cell`: in one cell only, which
 must be named, and no other. `none`: nothing is planted; any change that is called one is a false alarm. The slow build is `patched` in
 even sessions and `base` in odd ones. Sessions are appended to the file as they end; called again it goes on where it was, and stops
 when the time is up or there are enough sessions of each sort. The table at the end has all sessions of the file.
@@ -59,7 +59,8 @@ def judged(what: str, slow: Planted | None, comparison: Comparison) -> dict[str,
     if what == "none":
         right = not named
     elif what == "all":
-        right = comparison.changes[0].outcome == outcome
+        # By all cells together or by some of them: a session ends with the first that is found.
+        right = bool(named) and {found for _, _, found in named} == {outcome}
     else:
         # The others are as they were, whatever the mean of all cells says.
         cells = {where for where, _, _ in named if where != comparison.changes[0].where}
