@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .arrays import F32
-from .attention_parts import cut_chunks
+from .attention_parts import MINUS_INFINITY, cut_chunks
 from .checkpoint import DecoderConfig
 from .kv_pool import FRAME, KVPool
 from .numerics import Numerics
@@ -14,7 +14,6 @@ from .workspace import Workspace
 
 BLOCK_ROWS = 64
 """Query rows of a prompt handled at once."""
-MINUS_INFINITY = np.float32(-np.inf)
 
 
 class BlockKernel:

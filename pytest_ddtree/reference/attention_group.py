@@ -7,15 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from .arrays import F32
-from .attention_parts import Chunk, ContextPart, SteppedPart, cut_chunks, equal_steps
+from .attention_parts import MINUS_INFINITY, Chunk, ContextPart, SteppedPart, cut_chunks, equal_steps
 from .checkpoint import DecoderConfig
 from .kv_pool import KVPool
 from .numerics import Numerics
 from .slots import merge_extents
 from .spans import RowSpan
 from .workspace import Workspace
-
-MINUS_INFINITY = np.float32(-np.inf)
 
 
 class GroupKernel:

@@ -16,6 +16,9 @@ from .kv_pool import FRAME, KVPool
 from .slots import Extent
 from .workspace import Workspace
 
+MINUS_INFINITY = np.float32(-np.inf)
+"""The score of a key that a row does not see."""
+
 
 class Chunk(NamedTuple):
     """Context columns offset .. stop - 1 of one request: whole frames, or a part of one frame."""

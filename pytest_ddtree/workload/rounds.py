@@ -91,9 +91,9 @@ def rate_interval(rates: Sequence[float], confidence: float = 0.95) -> Interval 
 def _student(confidence: float, freedom: int) -> float:
     """The two-sided quantile of Student's t."""
     # Imported late: it costs more than everything else that a client needs to start.
-    from scipy.special import stdtrit
+    from pytest_ddtree.tails import t_quantile
 
-    return float(stdtrit(freedom, (1 + confidence) / 2))
+    return t_quantile((1 + confidence) / 2, freedom)
 
 
 def decide(
