@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.report.comparison import lines, undecided_lines, verdict_lines
 from pytest_ddtree.report.findings import Report
-from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.change import Change, Comparison
 from pytest_ddtree.results.gates import Gate
 from pytest_ddtree.results.model import Failing, Results
 
@@ -38,10 +38,21 @@ class AbOutcome:
         slower = [
             f"build {one.now} is worse than {one.before}: {change.where}: {change.metric} x {change.ratio[0]:.3f}"
             for one in self.comparisons
-            for change in one.beyond_noise
-            if change.outcome == "worse"
+            if one.confirmed
+            for change in one.worse
         ]
-        return (*corrupt, *slower, *(self._undecided() if self.strict else ()))
+        return (*corrupt, *slower, *((*self.unconfirmed, *self._undecided()) if self.strict else ()))
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """What the first passes show to be worse where further ones could not be made: neither a verdict nor a pass."""
+        return tuple(
+            f"build {one.now} looks worse than {one.before}, which is not confirmed: {change.where}: "
+            f"{change.metric} x {change.ratio[0]:.3f}; {self.stopped}"
+            for one in self.comparisons
+            if not one.confirmed
+            for change in one.worse
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -54,7 +65,7 @@ class AbOutcome:
         return tuple(
             (
                 one.now,
-                change.gate(f"build {one.before}", what=f"build {one.now}, {self._place(change.where)}"),
+                self._gate(one, change),
             )
             for one in self.comparisons
             for change in one.changes
@@ -77,6 +88,15 @@ class AbOutcome:
             text.append(self.stopped)
         return text
 
+    def _gate(self, comparison: Comparison, change: Change) -> Gate:
+        what = f"build {comparison.now}, {self._place(change.where)}"
+        gate = change.gate(f"build {comparison.before}", what=what)
+        return (
+            gate
+            if comparison.confirmed or gate.outcome != "regressed"
+            else replace(gate, outcome="undecided")
+        )
+
     def _place(self, where: str) -> str:
         return where if where.startswith(self.config) else f"{self.config}, {where}"
 
@@ -89,7 +109,9 @@ class AbOutcome:
 
 
 def _worst(comparison: Comparison) -> str:
-    """The outcome of one build in a word."""
+    """The outcome of one build in a word or two."""
+    if comparison.worse and not comparison.confirmed:
+        return "not confirmed"
     found = {change.outcome for change in comparison.changes}
     order = ("worse", "undecided", "better", "fine")
     return next((outcome for outcome in order if outcome in found), "not compared")

@@ -205,12 +205,18 @@ def ddtree_drift(ddtree_run: Run) -> DriftOutcome:
 
 @pytest.fixture
 def ddtree_ab(request: pytest.FixtureRequest) -> Callable[[Config], AbOutcome]:
-    """Compares the builds of `--ddtree-build` on a config, A B B A: exactness of each, and ratios of speed."""
+    """Compares the builds of `--ddtree-build` on a config, A B B A: exactness of each, and ratios of speed.
+
+    Raises NotVerified where a build looks worse and there was no time to confirm it.
+    """
+    from pytest_ddtree.errors import NotVerified
     from pytest_ddtree.session import ab_of
 
     def compared(config: Config) -> AbOutcome:
         outcome = ab_of(request.config).outcome(config)
         request.node.user_properties.extend(outcome.properties)
+        if outcome.unconfirmed and not outcome.failures:
+            raise NotVerified("\n".join([*outcome.unconfirmed, *outcome.lines()]))
         return outcome
 
     return compared

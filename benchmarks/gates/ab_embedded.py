@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.loop import LoopThread
-from pytest_ddtree.grid import CellKey, Config
+from pytest_ddtree.grid import BASELINE, CellKey, Config
 from pytest_ddtree.measuring import measure_rounds
 from pytest_ddtree.model_files import model_facts
 from pytest_ddtree.options import make_settings
@@ -31,6 +31,7 @@ from pytest_ddtree.results.taking_turns import AbDesign, default_headline, in_tu
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.workload.cell import CellSpec
+from pytest_ddtree.workload.natural import natural_for
 from pytest_ddtree.workload.prompts import PromptMaker
 from pytest_ddtree.workload.rounds import SamplingRule
 
@@ -81,6 +82,7 @@ class Session:
         self.maker = PromptMaker(facts.target, workload="code", seed=0, thinking=True)
         self.loop = LoopThread()
         self.rounds: list[Round] = []
+        self.chosen = self._choose(folder / "baseline")
         alone = [] if planted is None or planted.cell is None else [planted.cell]
         self.pools: dict[str, list[tuple[ServerPool, Sequence[CellKey]]]] = {}
         for build in BUILDS:
@@ -103,6 +105,39 @@ class Session:
             )
         )
 
+    def _choose(self, folder: Path) -> dict[int, tuple[int, ...]]:
+        """Prompts whose answers on the baseline are natural, by context, for all cells of it: as a session chooses them."""
+        pool = self._pool(folder, ())
+        try:
+            server = pool.get(BASELINE, "prompts")
+            client = AsyncClient(server.url)
+            widest = max(key.concurrency for key in CELLS)
+            try:
+                return {
+                    context: self.loop.run(
+                        natural_for(
+                            client,
+                            self.maker,
+                            self._spec(CellKey(context, widest)),
+                            deadline_s=None,
+                            extra={},
+                        )
+                    )
+                    for context in sorted({key.context for key in CELLS})
+                }
+            finally:
+                self.loop.run(client.aclose())
+        finally:
+            pool.close()
+
+    def _spec(self, key: CellKey) -> CellSpec:
+        return CellSpec(
+            context=key.context,
+            concurrency=key.concurrency,
+            output=self.length.output,
+            turnovers=self.length.turnovers,
+        )
+
     def stay(self, block: Block) -> None:
         """One stay of a build on the machine: its rounds of every cell, on servers of its own."""
         for pool, cells in self.pools[block.build]:
@@ -116,24 +151,19 @@ class Session:
                 pool.stop(CONFIG)
 
     async def _cell(self, client: AsyncClient, block: Block, key: CellKey) -> None:
-        spec = CellSpec(
-            context=key.context,
-            concurrency=key.concurrency,
-            output=self.length.output,
-            turnovers=self.length.turnovers,
-        )
         rule = SamplingRule(min_rounds=block.rounds, max_rounds=block.rounds)
-        # A seed a pass: the same pass of the other build has the same prompts, and the next pass has others.
-        indices = range(block.number * 500, block.number * 500 + 500)
+        # The same pass of the other build has the same prompts in the same order, and the next pass begins with the next one.
+        chosen = self.chosen[key.context]
+        first = block.number % len(chosen)
         measured = await measure_rounds(
             client,
             self.maker,
             key,
-            spec,
+            self._spec(key),
             rule,
             config=CONFIG.id,
             eos=frozenset(),
-            indices=indices,
+            indices=chosen[first:] + chosen[:first],
             client_lag=self.length.lag,
         )
         self.rounds += [

@@ -143,6 +143,7 @@ def _print(comparisons: Sequence[tuple[str, Comparison]], *, as_json: bool) -> i
                 "before": one.before,
                 "now": one.now,
                 "unrest": one.unrest,
+                "confirmed": one.confirmed,
                 "undecided": len(one.undecided),
                 "changes": [change.as_json() for change in one.changes],
             }
@@ -153,4 +154,4 @@ def _print(comparisons: Sequence[tuple[str, Comparison]], *, as_json: bool) -> i
         several = len({config for config, _ in comparisons}) > 1
         for config, one in comparisons:
             print("\n".join([*([f"{config}:"] if several else []), *lines(one)]))
-    return int(any(change.outcome == "worse" for _, one in comparisons for change in one.changes))
+    return int(any(one.worse for _, one in comparisons))

@@ -16,7 +16,7 @@ SHOWN = (TOK_S, TTFT_P90, PER_TOKEN_P90, ACCEPT, SPEEDUP)
 def lines(comparison: Comparison) -> list[str]:
     """What changed beyond noise and what could not be decided, then the ratios of every cell, now / before."""
     text = [f"{comparison.now} / {comparison.before}"]
-    text.extend(_sentence(change) for change in comparison.beyond_noise)
+    text.extend(_found(change, confirmed=comparison.confirmed) for change in comparison.beyond_noise)
     text.extend(undecided_lines(comparison))
     if comparison.unchanged:
         text.append("nothing changed beyond noise")
@@ -80,6 +80,11 @@ def _cell(change: Change | None) -> str:
     return ratio(change) + (
         f" {change.outcome}" if change.outcome in ("worse", "better", "undecided") else ""
     )
+
+
+def _found(change: Change, *, confirmed: bool) -> str:
+    sentence = _sentence(change)
+    return sentence if confirmed else f"{sentence}; not confirmed by further passes"
 
 
 def _sentence(change: Change) -> str:

@@ -135,12 +135,19 @@ class Comparison:
     """Cells that the other side does not have."""
     unrest: float | None = None
     """The machine was not quiet: so far apart are the blocks, as a share. None: they agree, or there are none."""
+    confirmed: bool = True
+    """Whether a change that is seen here may be called one: stays that agree by luck look like a change until further ones are made."""
 
     @property
     def beyond_noise(self) -> tuple[Change, ...]:
         """What changed, worse first."""
         found = [change for change in self.changes if change.outcome in ("worse", "better")]
         return tuple(sorted(found, key=lambda change: change.outcome != "worse"))
+
+    @property
+    def worse(self) -> tuple[Change, ...]:
+        """What got worse, confirmed or not."""
+        return tuple(change for change in self.beyond_noise if change.outcome == "worse")
 
     @property
     def undecided(self) -> tuple[Change, ...]:

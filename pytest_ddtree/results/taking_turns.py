@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_ddtree.grid import CellKey
@@ -39,8 +39,11 @@ class AbDesign:
     def compare(
         self, base: Results, other: Results, *, config: str, names: tuple[str, str], passes: tuple[int, int]
     ) -> Comparison:
-        """One config on the base and on another build; `passes` is on how many starts each was measured."""
-        return compare(
+        """One config on the base and on another build; `passes` is on how many starts each was measured.
+
+        What the passes that were asked for show is confirmed by further ones.
+        """
+        found = compare(
             _of(base, config),
             _of(other, config),
             names=names,
@@ -51,6 +54,7 @@ class AbDesign:
             headline=self.headline,
             looks=MOST,
         )
+        return replace(found, confirmed=min(passes) > self.passes)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -96,8 +100,7 @@ def in_turns(
     passes = design.passes
     while True:
         found = compared(passes)
-        first = passes == design.passes
-        reasons = "; ".join(dict.fromkeys(filter(None, (would_tell(one, first=first) for one in found))))
+        reasons = "; ".join(dict.fromkeys(filter(None, map(would_tell, found))))
         if not reasons:
             return found, ""
         if passes >= design.cap:
@@ -114,15 +117,15 @@ def default_headline(configs: Mapping[str, Sequence[CellKey]]) -> tuple[tuple[st
     return headline_cells((), list(configs), cells)
 
 
-def would_tell(comparison: Comparison, *, first: bool) -> str:
-    """Why further passes are worth their time; empty where they are not. `first`: none were added yet.
+def would_tell(comparison: Comparison) -> str:
+    """Why further passes are worth their time; empty where they are not.
 
     A build that is worse already is blamed whatever else they would show, unless the machine was not quiet. But two stays that
     agree by luck look like a quiet machine: what the first passes show is called a change when twice as many show it.
     """
     if comparison.unrest is not None:
         return "the machine is not quiet, passes disagree"
-    if first and comparison.beyond_noise:
+    if not comparison.confirmed and comparison.beyond_noise:
         return f"to be confirmed: {_names(comparison.beyond_noise)}"
     if any(change.outcome == "worse" for change in comparison.changes) or not comparison.undecided:
         return ""

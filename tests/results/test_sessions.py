@@ -44,6 +44,25 @@ def rounds_on_disk(results: Path) -> int:
 
 
 @pytest.mark.slow
+def test_a_slow_build_that_no_time_is_left_to_confirm_is_an_error(tmp_path: Path) -> None:
+    process = start_session(
+        tmp_path,
+        *("-m", "bench", "-k", "test_builds", "-p", "no:cacheprovider"),
+        *("--ddtree-budget=8", "--ddtree-context=60", "--ddtree-concurrency=1", "--ddtree-output=16"),
+        *("--ddtree-exactness-prompts=8", "--ddtree-exactness-output=16", "--ddtree-rounds=8"),
+        *("--ddtree-build=base=args:--log-level info", "--ddtree-build=patched=args:--plant slower:300"),
+        # Enough to begin with, and less than the first passes take.
+        "--ddtree-time-budget=8s",
+        "--ddtree-client-lag=10",
+    )
+    output, _ = process.communicate(timeout=500)
+    assert process.returncode == pytest.ExitCode.TESTS_FAILED, output
+    assert "1 error" in output
+    assert "build patched looks worse than base, which is not confirmed: " in output
+    assert "--ddtree-time-budget leaves 0 s" in output
+
+
+@pytest.mark.slow
 def test_a_session_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     matrix = ("--ddtree-concurrency=1,2", "--ddtree-rounds=3", "--ddtree-min-rounds=3")
     process = start(tmp_path, *matrix)

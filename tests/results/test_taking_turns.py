@@ -54,11 +54,13 @@ def design(cells: Sequence[CellKey] = ONE, *, passes: int = 2, rounds: int = 2) 
     return AbDesign(rounds=rounds, passes=passes, alpha=0.001, configs=1, headline=headline)
 
 
-def compared(logs: Sequence[float], cells: Sequence[CellKey] = ONE, *, rounds: int = 2) -> Comparison:
+def compared(
+    logs: Sequence[float], cells: Sequence[CellKey] = ONE, *, rounds: int = 2, passes: int = 2
+) -> Comparison:
     """A base without noise, and a build with these logarithms."""
     base, patched = results_of("base", [0.0] * len(logs), cells), results_of("patched", logs, cells)
     return design(cells, rounds=rounds).compare(
-        base, patched, config=CONFIG, names=("base", "patched"), passes=(2, 2)
+        base, patched, config=CONFIG, names=("base", "patched"), passes=(passes, passes)
     )
 
 
@@ -145,7 +147,7 @@ class Turns:
 
     def __call__(self, passes: int) -> tuple[Comparison, ...]:
         self.asked.append(passes)
-        return (compared(self._logs[: 4 * passes], rounds=4),)
+        return (compared(self._logs[: 4 * passes], rounds=4, passes=passes),)
 
 
 def test_passes_are_added_until_half_of_the_speed_is_found_lost() -> None:
@@ -247,6 +249,34 @@ def test_what_the_first_passes_show_is_confirmed_by_as_many_more() -> None:
     assert turns.asked == [2, 4]
     assert said == [f"to be confirmed: {CONFIG} ctx60-c1 tok_s; 2 more passes"]
     assert not stopped
+
+
+def worse_outcome(passes: int, *, strict: bool = False) -> AbOutcome:
+    comparison = Turns(0.3, 0.01)(passes)[0]
+    return AbOutcome(CONFIG, (), (comparison,), strict, stopped="no more passes: no time")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_is_not_confirmed_is_neither_a_verdict_nor_a_pass(strict: bool) -> None:
+    outcome = worse_outcome(2, strict=strict)
+    (text,) = outcome.unconfirmed
+    assert outcome.failures == ((text,) if strict else ())
+    assert text.startswith("build patched looks worse than base, which is not confirmed: ")
+    assert text.endswith("; no more passes: no time")
+    assert "; not confirmed by further passes" in "\n".join(outcome.lines())
+    assert ("ddtree.build.patched", "not confirmed") in outcome.properties
+    assert "regressed" not in {gate.outcome for _, gate in outcome.gates}
+    page = github.markdown(report_of([outcome], started="2026-11-30", run="a"))
+    assert ("1 regression" if strict else "undecided") in page.splitlines()[0]
+
+
+def test_what_further_passes_show_too_is_a_verdict() -> None:
+    outcome = worse_outcome(4)
+    assert outcome.failures
+    assert outcome.unconfirmed == ()
+    assert "not confirmed" not in "\n".join(outcome.lines())
+    assert ("ddtree.build.patched", "worse") in outcome.properties
+    assert "regressed" in {gate.outcome for _, gate in outcome.gates}
 
 
 def test_stays_that_agree_by_luck_blame_nobody() -> None:
