@@ -18,7 +18,7 @@ from pytest_ddtree.workload.cell import (
     measure_cell,
     natural_endings,
 )
-from pytest_ddtree.workload.endings import Endings
+from pytest_ddtree.workload.endings import EndingLimits, Endings
 from pytest_ddtree.workload.load import Load
 from pytest_ddtree.workload.measure import CellMeasurement
 from pytest_ddtree.workload.prompts import PromptMaker
@@ -49,21 +49,27 @@ async def measure_rounds(
     extra: Mapping[str, Any] | None = None,
     spent: Spent = lambda activity, seconds: None,
     watch: Watches | None = None,
+    natural_limits: EndingLimits | None = None,
 ) -> tuple[Round, ...]:
     """Rounds of one cell until `rule` says stop; `keep` is called with each, as `stamp` completed it, as soon as it is measured.
 
     Raises:
         CellInvalid: the server did what a healthy one does not (`watch`).
         CellNotMeasured: requests failed, tokens are not counted, the client was the limit.
-        UnnaturalAnswers: the answers are no natural text.
+        UnnaturalAnswers: the answers are no natural text; `natural_limits` are those of each round, else the cell's are asked.
     """
     rounds = list(before)
+    seen: list[Endings] = []
 
     def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
         wrong = wrong_steps(load.records)
         if wrong is not None:
             raise AcceptLengthWrong(f"{config} {key.id}, {wrong}")
-        natural = natural_endings(load.records, eos)
+        # Where prompts can still be chosen each round stands for itself; else all rounds of the cell do together.
+        natural = natural_endings(
+            load.records, eos, limits=natural_limits, earlier=() if natural_limits else seen
+        )
+        seen.append(natural)
         counted = None if watch is None else watch.counted_steps
         one = stamp(_round(config, key, number, load, cell, spec, natural, counted))
         rounds.append(one)

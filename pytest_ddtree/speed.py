@@ -17,6 +17,7 @@ from pytest_ddtree.results.runs import prompts_digest
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.told import whole
 from pytest_ddtree.workload.cell import CellNotMeasured, CellSpec, UnnaturalAnswers
+from pytest_ddtree.workload.endings import UNCHOSEN, EndingLimits
 from pytest_ddtree.workload.natural import natural_for
 from pytest_ddtree.workload.rounds import SamplingRule, decide
 from pytest_ddtree.workload.shape import infeasible, longest_output
@@ -93,10 +94,11 @@ class Speed:
         run.judged_anew(config)
         server = run.get(config, best=not config.speculative)
         self._refuse_infeasible(server, key)
+        chooses = not config.speculative and (key.prompts, key.context) not in self._indices
         try:
-            rounds = self._rounds(server, config, key, before, at_least)
+            rounds = self._rounds(server, config, key, before, at_least, UNCHOSEN if chooses else None)
         except UnnaturalAnswers:
-            if config.speculative or (key.prompts, key.context) in self._indices:
+            if not chooses:
                 raise
             self._choose_prompts(server, key)
             rounds = self._rounds(server, config, key, (), at_least)
@@ -162,13 +164,19 @@ class Speed:
         return recall.rounds(config, key)
 
     def _rounds(
-        self, server: Server, config: Config, key: CellKey, before: tuple[Round, ...], at_least: int
+        self,
+        server: Server,
+        config: Config,
+        key: CellKey,
+        before: tuple[Round, ...],
+        at_least: int,
+        limits: EndingLimits | None = None,
     ) -> tuple[Round, ...]:
         left = self._run.budget.left_s
         rule = rule_of(self._settings, at_least)
-        return self._load(
-            server, config, key, before, rule if math.isinf(left) else replace(rule, max_seconds=left)
-        )
+        if not math.isinf(left):
+            rule = replace(rule, max_seconds=left)
+        return self._load(server, config, key, before, rule, limits=limits)
 
     def _spec(self, key: CellKey) -> CellSpec:
         settings = self._settings
@@ -191,6 +199,7 @@ class Speed:
         rule: SamplingRule,
         *,
         again: int = 0,
+        limits: EndingLimits | None = None,
     ) -> tuple[Round, ...]:
         run, settings = self._run, self._settings
         indices = self._indices.get((key.prompts, key.context))
@@ -219,6 +228,7 @@ class Speed:
             deadline_s=settings.request_timeout,
             spent=run.ledger.add,
             watch=self._watch(server),
+            natural_limits=limits,
         )
         return run.await_(measuring, None)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from pytest_ddtree.axes import Cache
 from pytest_ddtree.client.records import Record, Request
 from pytest_ddtree.errors import Infrastructure
-from pytest_ddtree.workload.endings import Endings, endings
+from pytest_ddtree.workload.endings import EndingLimits, Endings, endings, together
 from pytest_ddtree.workload.load import Generates, Load, closed_loop, stagger_starts, warm_up
 from pytest_ddtree.workload.measure import CellMeasurement, bound, measure
 from pytest_ddtree.workload.rounds import Decision, SamplingRule, decide
@@ -86,10 +86,16 @@ Spent = Callable[[Literal["warm-up", "flush", "load"], float], None]
 """Is told what time went into, in seconds."""
 
 
-def natural_endings(records: Sequence[Record], eos: Collection[int]) -> Endings:
-    """How natural the answers of a round are. Raises UnnaturalAnswers where they are not."""
-    found = endings(records, eos)
-    reason = found.invalid()
+def natural_endings(
+    records: Sequence[Record],
+    eos: Collection[int],
+    *,
+    limits: EndingLimits | None = None,
+    earlier: Sequence[Endings] = (),
+) -> Endings:
+    """How natural the answers of a round are. Raises UnnaturalAnswers where they are not, together with those of `earlier` rounds."""
+    found = endings(records, eos, limits)
+    reason = together((*earlier, found)).invalid(limits)
     if reason is not None:
         raise UnnaturalAnswers(reason)
     return found

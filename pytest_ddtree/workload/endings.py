@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,8 @@ _TAIL_RATIO = 0.5
 class EndingLimits:
     """When a cell's answers are no longer natural text."""
 
-    after_end: float = 0.02
-    """The largest share of output tokens that may come after an end-of-sequence token."""
+    after_end: float = 0.05
+    """The largest share of output tokens that may come after an end-of-sequence token; for its size see `looping`."""
     tail_ratio: float = _TAIL_RATIO
     """An answer loops when the last 64 tokens have a smaller share of distinct 4-grams."""
     looping: float = 0.05
@@ -24,7 +25,11 @@ class EndingLimits:
     near-tie may end in a loop there. Half of such an answer repeats itself and costs a third of its steps or more: 5 % of them
     are worth at most 2 % of the tok/s."""
     alone: int = 16
-    """From so many answers on a single one may loop, whatever its share is."""
+    """From so many answers on a single one may loop, and a single one end early, whatever its share is."""
+
+
+UNCHOSEN = EndingLimits(after_end=0.02, alone=sys.maxsize)
+"""For a round of a server that can choose other prompts: that costs little, and what one round bears, others exceed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,8 @@ class Endings:
     answers: int
     tokens: int
     tokens_after_end: int
+    most_after_end: int
+    """Of them in the one answer that has most."""
     looping: int
     distinct_mean: float
     """Mean over answers of the share of distinct 4-grams; 1.0 where nothing repeats."""
@@ -46,7 +53,8 @@ class Endings:
     def invalid(self, limits: EndingLimits | None = None) -> str | None:
         """Why a cell with these answers says nothing about natural text; None where it does."""
         limits = limits or EndingLimits()
-        if self.after_end_share > limits.after_end:
+        early = self.answers >= limits.alone and self.tokens_after_end == self.most_after_end
+        if self.after_end_share > limits.after_end and not early:
             return (
                 f"{self.after_end_share:.1%} of the output tokens came after the natural end of their answer "
                 f"(at most {limits.after_end:.1%}): choose prompts with longer answers or a shorter output"
@@ -65,13 +73,30 @@ def endings(records: Sequence[Record], eos: Collection[int], limits: EndingLimit
     limits = limits or EndingLimits()
     answers = [record.output_ids for record in records if record.ok and record.output_ids]
     ratios = [distinct_ratio(ids) for ids in answers]
+    after = [tokens_after_end(ids, eos) for ids in answers]
     return Endings(
         answers=len(answers),
         tokens=sum(map(len, answers)),
-        tokens_after_end=sum(tokens_after_end(ids, eos) for ids in answers),
+        tokens_after_end=sum(after),
+        most_after_end=max(after, default=0),
         looping=sum(loops(ids, limits.tail_ratio) for ids in answers),
         distinct_mean=sum(ratios) / len(ratios) if ratios else 1.0,
         distinct_least=min(ratios, default=1.0),
+    )
+
+
+def together(parts: Sequence[Endings]) -> Endings:
+    """The answers of several rounds as one; `parts` is not empty."""
+    answers = sum(one.answers for one in parts)
+    distinct = sum(one.distinct_mean * one.answers for one in parts)
+    return Endings(
+        answers=answers,
+        tokens=sum(one.tokens for one in parts),
+        tokens_after_end=sum(one.tokens_after_end for one in parts),
+        most_after_end=max(one.most_after_end for one in parts),
+        looping=sum(one.looping for one in parts),
+        distinct_mean=distinct / answers if answers else 1.0,
+        distinct_least=min(one.distinct_least for one in parts),
     )
 
 

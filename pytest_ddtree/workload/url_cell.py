@@ -25,7 +25,7 @@ from pytest_ddtree.workload.cell import (
     natural_endings,
 )
 from pytest_ddtree.workload.counted import fit_prompt, server_count
-from pytest_ddtree.workload.endings import Endings
+from pytest_ddtree.workload.endings import UNCHOSEN, Endings
 from pytest_ddtree.workload.load import Load
 from pytest_ddtree.workload.measure import CellMeasurement
 from pytest_ddtree.workload.natural import natural_for
@@ -101,6 +101,8 @@ async def measure_url(
         async def rounds(make: MakeRequests, indices: tuple[int, ...] | None) -> UrlCell:
             found: list[Endings] = []
             watch = Watch(client)
+            chooses = maker is not None and indices is None and spec.cache != "untouched"
+            limits = UNCHOSEN if chooses else None
 
             def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
                 wrong = wrong_steps(load.records)
@@ -111,7 +113,8 @@ async def measure_url(
                         f"warning: round {number + 1}: the answers tell {cell.verify_steps} verify steps, the server's counter "
                         f"{watch.counted_steps}: the accept length is uncertain"
                     )
-                found.append(natural_endings(load.records, eos))
+                earlier = () if limits else found
+                found.append(natural_endings(load.records, eos, limits=limits, earlier=earlier))
 
             await client.prepare(spec.concurrency)
             result = await measure_cell(

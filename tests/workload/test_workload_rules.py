@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_ddtree.client.prometheus import parse_metrics
-from pytest_ddtree.workload.endings import EndingLimits, distinct_ratio, endings, loops, tokens_after_end
+from pytest_ddtree.workload.cell import UnnaturalAnswers, natural_endings
+from pytest_ddtree.workload.endings import (
+    UNCHOSEN,
+    EndingLimits,
+    distinct_ratio,
+    endings,
+    loops,
+    together,
+    tokens_after_end,
+)
 from pytest_ddtree.workload.gpu import read_gpus, throttle_reasons, visible_indices
 from pytest_ddtree.workload.rounds import SamplingRule, decide, rate_interval
 from pytest_ddtree.workload.shape import infeasible, longest_output, output_lengths, request_count
@@ -99,12 +108,40 @@ def test_a_loop_at_the_end_is_found_behind_a_long_natural_beginning() -> None:
 
 def test_answers_behind_their_end_make_the_cell_invalid(record: Any) -> None:
     clean = record([(1, 100)], ids=range(10, 110))
-    after = record([(1, 100)], ids=[*range(10, 105), 2, *range(200, 204)])
+    after = record([(1, 100)], ids=[*range(10, 99), 2, *range(200, 210)])
     assert endings([clean], EOS).invalid() is None
-    assert endings([clean, after], EOS).after_end_share == pytest.approx(0.02)
+    assert endings([clean, after], EOS).after_end_share == pytest.approx(0.05)
     assert endings([clean, after], EOS).invalid() is None
     assert "natural end" in (endings([after], EOS).invalid() or "")
     assert endings([after], EOS).invalid(EndingLimits(after_end=0.1)) is None
+
+
+@pytest.mark.parametrize(("answers", "borne"), [(1, 0), (15, 0), (16, 1), (32, 1), (64, 3), (256, 12)])
+def test_a_few_early_ends_spoil_no_cell_but_let_the_baseline_choose_prompts(
+    record: Any, answers: int, borne: int
+) -> None:
+    """As on a real server: 2.3 to 3.8 % of the tokens of 24 to 32 answers, all in one, in a round of which the baseline had none."""
+    clean = record([(1, 100)], ids=range(10, 110))
+    after = record([(1, 100)], ids=[2, *range(10, 109)])
+    found = endings([clean] * (answers - borne) + [after] * borne, EOS)
+    assert found.invalid() is None
+    assert borne == 0 or "at most 2.0%" in str(found.invalid(UNCHOSEN)) or found.after_end_share <= 0.02
+    reason = endings([clean] * (answers - borne - 1) + [after] * (borne + 1), EOS).invalid()
+    assert "natural end" in str(reason)
+
+
+def test_a_round_with_early_ends_is_judged_with_those_before_it(record: Any) -> None:
+    clean = record([(1, 100)], ids=range(10, 110))
+    after = record([(1, 100)], ids=[2, *range(10, 109)])
+    before = endings([clean] * 32, EOS)
+    with pytest.raises(UnnaturalAnswers, match=r"6\.2% of the output tokens"):
+        natural_endings([clean] * 30 + [after] * 2, EOS)
+    found = natural_endings([clean] * 30 + [after] * 2, EOS, earlier=[before])
+    assert (found.answers, found.tokens_after_end, found.most_after_end) == (32, 198, 99)
+    whole = together([before, found])
+    assert (whole.answers, whole.tokens, whole.after_end_share) == (64, 6400, pytest.approx(198 / 6400))
+    with pytest.raises(UnnaturalAnswers, match=r"at most 2\.0%"):
+        natural_endings([clean] * 30 + [after] * 2, EOS, limits=UNCHOSEN, earlier=[before])
 
 
 def test_answers_that_loop_make_the_cell_invalid(record: Any) -> None:
