@@ -14,6 +14,7 @@ from pytest_ddtree.grid import BASELINE, CellKey, Config, ordered
 from pytest_ddtree.items import (
     BUILDS_FIXTURE,
     DRIFT_FIXTURE,
+    RELATIONS_FIXTURE,
     cell_of,
     clause_of,
     config_of,
@@ -196,6 +197,8 @@ def starts_of(config: pytest.Config, items: Sequence[pytest.Item], *, slots: int
             PlannedStart("baseline", "rescore: where a coding answer differs from the baseline's", False)
         )
     starts += _probes(settings, plan, needed)
+    if any(RELATIONS_FIXTURE in fixtures_of(item) for item in items):
+        starts += _related(run_of(config).configs, plan, needed)
     if any(DRIFT_FIXTURE in fixtures_of(item) for item in items) and slots < 2:
         starts.append(
             PlannedStart("baseline", "drift: its cells once more at the end, where it is not up", False)
@@ -214,6 +217,13 @@ def _probes(settings: Settings, plan: Plan, needed: Collection[Config]) -> list[
         PlannedStart(full.id, f"{REASON}: the windows of the grid are compared with it")
         for full in ordered({replace(one, window=None) for one in windowed} - plan.configs)
     ]
+
+
+def _related(configs: Sequence[Config], plan: Plan, needed: Collection[Config]) -> list[PlannedStart]:
+    """Configs that are asked for their accept lengths because no selected test verifies them; one that has tests may still be up."""
+    asked = ordered({one for one in configs if one.axis is None} - plan.exactness)
+    reason = "relations: its accept lengths, for no selected test verifies it"
+    return [PlannedStart(one.id, reason, certain=one not in needed) for one in asked]
 
 
 def counts_of(

@@ -71,6 +71,20 @@ def test_a_plan_starts_nothing_and_knows_what_an_earlier_run_took(tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_plan_counts_the_starts_that_only_the_relations_need(tmp_path: Path) -> None:
+    plan = (*SMALL, "--ddtree-budget", "chain,8", "--ddtree-plan")
+    alone = run("-m", "exactness", "-k", "test_relations", *plan, results=tmp_path)
+    assert "server starts: 2\n" in alone.output
+    for config in ("chain-wnone", "b8-k4-wnone"):
+        assert f"{config}: relations: its accept lengths, for no selected test verifies it" in alone.output
+    verified = run(
+        "-m", "exactness", "-k", "test_relations or exact_against_baseline", *plan, results=tmp_path
+    )
+    assert "server starts: 3\n" in verified.output
+    assert "relations:" not in verified.output
+
+
+@pytest.mark.slow
 def test_a_plan_counts_the_start_that_only_the_window_probe_needs(tmp_path: Path) -> None:
     probed = ("-m", "bench", "-k", "window_acts", *SMALL, "--ddtree-plan")
     alone = run(*probed, "--ddtree-window", "64", results=tmp_path)
