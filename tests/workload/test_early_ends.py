@@ -1,0 +1,63 @@
+"""Rounds whose prompts nobody chose: a config bears what its baseline would choose other prompts for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted_server import Asked, Script, as_json, generate_events, stream
+
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.measuring import measure_rounds
+from pytest_ddtree.model_files import REFERENCE_WEIGHTS
+from pytest_ddtree.results.model import Round
+from pytest_ddtree.workload.cell import CellSpec, UnnaturalAnswers
+from pytest_ddtree.workload.endings import UNCHOSEN, EndingLimits
+from pytest_ddtree.workload.prompts import PromptMaker
+from pytest_ddtree.workload.rounds import SamplingRule
+
+END = 2
+SPEC = CellSpec(context=60, concurrency=4, output=40, turnovers=8, jitter=0.0, stagger=False)
+EARLY = (40, 60)
+"""Which requests end at once: two of the 32 of the second round, behind 4 of warm-up and 32 of the first one."""
+
+
+def measured(serve: Any, kept: list[Round], limits: EndingLimits | None) -> None:
+    """Two rounds through the path of the plugin."""
+    prompts: dict[tuple[int, ...], int] = {}
+
+    def answer(asked: Asked) -> Script:
+        if asked.path != "/generate":
+            return as_json({})
+        number = prompts.setdefault(tuple(asked.json["input_ids"]), len(prompts))
+        ids = [END, *range(100, 139)] if number in EARLY else list(range(100, 140))
+        return stream(generate_events([ids[:20], ids[20:]], finish={"type": "length"}), gap_s=0.002)
+
+    _, client = serve(answer)
+    client.loop.run(
+        measure_rounds(
+            client.asynchronous,
+            PromptMaker(REFERENCE_WEIGHTS / "target"),
+            CellKey(context=60, concurrency=4),
+            SPEC,
+            SamplingRule(min_rounds=2, max_rounds=2),
+            config="b8-k4-wnone",
+            eos=frozenset({END}),
+            keep=kept.append,
+            client_lag=10.0,
+            natural_limits=limits,
+        )
+    )
+
+
+def test_a_config_bears_early_ends_that_are_few_in_its_cell(serve: Any) -> None:
+    kept: list[Round] = []
+    measured(serve, kept, None)
+    assert [one.tokens_after_end for one in kept] == [0, 2 * 39]
+
+
+def test_a_server_that_can_choose_prompts_does_not(serve: Any) -> None:
+    kept: list[Round] = []
+    with pytest.raises(UnnaturalAnswers, match=r"ctx60-c4: 6\.1% of the output tokens .* \(at most 2\.0%\)"):
+        measured(serve, kept, UNCHOSEN)
+    assert [one.tokens_after_end for one in kept] == [0]
