@@ -1,12 +1,11 @@
-"""Power and false alarms of the gates, by simulation of whole sessions through the functions that judge real ones.
+"""Power and false alarms of the gates across sessions, by simulation of whole ones through the functions that judge real ones.
 
-    python benchmarks/gates/simulate.py [--sessions 1000] [--seed 0] [--round-noise 0.02] [--start-noise 0.0025] [--only ab]
+    python benchmarks/gates/simulate.py [--sessions 1000] [--seed 0] [--round-noise 0.02] [--start-noise 0.0025]
 
 A session has 12 cells, 4 of them headlines, all five metrics. Every round has an effect of its prompts (10 %, the same on both sides,
-so that pairing removes it) and noise of its own; every start of a server moves all its cells together and each cell a little. In the
-A/B of one session both builds are started twice, A B B A, and half of a cell's rounds run on each start. Across sessions there is one
-start a side, and the tolerance follows from the stored starts. Undecided headlines get more rounds, at the looks that the design
-declares, up to the cap.
+so that pairing removes it) and noise of its own; every start of a server moves all its cells together and each cell a little. There is
+one start a side, and the tolerance follows from the stored starts. Undecided headlines get more rounds, at the looks that the design
+declares, up to the cap. Builds that take turns in one session have rules of their own: `simulate_ab.py`.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_ddtree.results.gates import POOLED_TOLERANCE, Design, Gate, gate_cell, gate_pooled
+from pytest_ddtree.results.gates import Design, Gate, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values
-from pytest_ddtree.results.tolerance import Start, Tolerance, across_sessions, start_spread, within_session
+from pytest_ddtree.results.tolerance import Start, Tolerance, across_sessions, start_spread
 
 CELLS = 12
 HEADLINES = 4
@@ -36,14 +35,6 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """What a build does: the loss of each cell (shares), and how many starts it is measured on."""
-
-    losses: tuple[float, ...]
-    starts: int
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """What one session said."""
 
@@ -58,17 +49,18 @@ class Found:
 
 
 class Draw:
-    """The rounds of one side of one session; the first n rounds are the same whatever n is."""
+    """The rounds of one side of one session, on one start; the first n rounds are the same whatever n is. `lost`: of each cell, shares."""
 
     def __init__(
-        self, generator: np.random.Generator, world: World, side: Side, prompts: np.ndarray, most: int
+        self,
+        generator: np.random.Generator,
+        world: World,
+        lost: tuple[float, ...],
+        prompts: np.ndarray,
+        most: int,
     ) -> None:
-        common = generator.normal(0.0, world.starts, side.starts)
-        own = generator.normal(0.0, world.starts / 2, (CELLS, side.starts))
-        # With several starts the rounds alternate between them, as A B B A does in blocks.
-        of_start = np.arange(most) % side.starts
-        shift = common[of_start] + own[:, of_start]
-        loss = -np.log1p(-np.asarray(side.losses))[:, None]
+        shift = generator.normal(0.0, world.starts) + generator.normal(0.0, world.starts / 2, (CELLS, 1))
+        loss = -np.log1p(-np.asarray(lost))[:, None]
         self._logs = {}
         for name, scale in NOISE_OF.items():
             noise = generator.normal(0.0, world.rounds * scale, (CELLS, most))
@@ -84,8 +76,7 @@ class Draw:
 def session(
     generator: np.random.Generator,
     world: World,
-    before: Side,
-    now: Side,
+    lost: tuple[float, ...],
     tolerances: dict[str, Tolerance],
     pooled: Tolerance,
 ) -> Found:
@@ -93,7 +84,7 @@ def session(
     design = Design(tests=HEADLINES * len(METRICS))
     most = design.looks[-1]
     prompts = generator.normal(0.0, world.prompts, (CELLS, most))
-    base, candidate = (Draw(generator, world, side, prompts, most) for side in (before, now))
+    base, candidate = (Draw(generator, world, side, prompts, most) for side in (losses(), lost))
     blamed: set[int] = set()
     taken = dict.fromkeys(range(CELLS), design.looks[0])
     look: int | None = design.looks[0]
@@ -112,9 +103,7 @@ def session(
                 more.add(cell)
         pairs = [(base.values(TOK_S, cell, n), candidate.values(TOK_S, cell, n)) for cell, n in taken.items()]
         together = gate_pooled(TOK_S, pairs, pooled, design)
-        # In an A/B another block runs all cells; across sessions a test that is over is not taken up again.
-        if before.starts > 1 and together is not None and together.outcome == "undecided":
-            more = set(range(CELLS))
+        # A test that is over is not taken up again.
         look = design.next_look(look) if more else None
         if look is not None:
             taken.update(dict.fromkeys(more, look))
@@ -149,13 +138,6 @@ def losses(**cells: float) -> tuple[float, ...]:
     return tuple(found)
 
 
-def ab(generator: np.random.Generator, world: World, lost: tuple[float, ...]) -> Found:
-    """A B B A in one session; no stored starts are known, so the metrics' own tolerances hold."""
-    tolerances = {name: within_session(metric.tolerance) for name, metric in METRICS.items()}
-    pooled = within_session(POOLED_TOLERANCE)
-    return session(generator, world, Side(losses(), 2), Side(lost, 2), tolerances, pooled)
-
-
 def across(generator: np.random.Generator, world: World, lost: tuple[float, ...], stored: int) -> Found:
     """Against figures of another session, with the tolerance that `stored` starts of one build give."""
     own = np.hypot(world.starts, world.starts / 2)
@@ -165,7 +147,7 @@ def across(generator: np.random.Generator, world: World, lost: tuple[float, ...]
         known = [Start("build", {0: float(np.exp(generator.normal(0.0, noise)))}) for _ in range(stored)]
         tolerances[name] = across_sessions(metric.tolerance, start_spread(known))
     pooled = Tolerance(tolerances["tok_s"].share, "as a cell's")
-    return session(generator, world, Side(losses(), 1), Side(lost, 1), tolerances, pooled)
+    return session(generator, world, lost, tolerances, pooled)
 
 
 def share(flags: list[bool]) -> str:
@@ -182,7 +164,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--round-noise", type=float, default=0.02)
     parser.add_argument("--start-noise", type=float, default=0.0025)
-    parser.add_argument("--only", choices=["ab", "across"], help="the lines of one kind of comparison")
     options = parser.parse_args()
     world = World(options.round_noise, options.start_noise)
     generator = np.random.default_rng(options.seed)
@@ -193,10 +174,6 @@ def main() -> None:
         f"{'comparison':<30} {'true loss':<28} {'alarm':>10} {'pooled':>10} {'headline 1':>11} {'others':>10} {'rounds':>7}"
     )
     rows = [
-        ("A B B A, one session", "none", losses(), None),
-        ("A B B A, one session", "1 % in all cells", losses(every=0.01), None),
-        ("A B B A, one session", "3 % in all cells", losses(every=0.03), None),
-        ("A B B A, one session", "10 % in one headline cell", losses(first=0.10), None),
         ("across sessions, 3 starts", "none", losses(), 3),
         ("across sessions, 3 starts", "15 % in all cells", losses(every=0.15), 3),
         ("across sessions, 8 starts", "none", losses(), 8),
@@ -205,12 +182,7 @@ def main() -> None:
         ("across sessions, 8 starts", "10 % in one headline cell", losses(first=0.10), 8),
     ]
     for name, what, lost, stored in rows:
-        if options.only not in (None, "ab" if stored is None else "across"):
-            continue
-        found = [
-            ab(generator, world, lost) if stored is None else across(generator, world, lost, stored)
-            for _ in range(options.sessions)
-        ]
+        found = [across(generator, world, lost, stored) for _ in range(options.sessions)]
         print(
             f"{name:<30} {what:<28} {share([one.alarm for one in found]):>10} {share([one.pooled for one in found]):>10} "
             f"{share([0 in one.cells for one in found]):>11} {share([bool(one.cells - {0}) for one in found]):>10} "

@@ -11,7 +11,7 @@ from pytest_ddtree.results.fingerprint import Difference
 from pytest_ddtree.results.gates import POOLED_TOLERANCE
 from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, round_values
 from pytest_ddtree.results.model import Results
-from pytest_ddtree.results.paired import Loss, agree, mean_loss, paired_loss, pooled_loss
+from pytest_ddtree.results.paired import Loss, agree, paired_loss, pooled_loss, trimmed_loss
 from pytest_ddtree.results.runs import StoredRun
 from pytest_ddtree.results.tolerance import (
     UNKNOWN,
@@ -57,7 +57,7 @@ def compare(
     the pooled test is that cell's own: its tok/s gets that half too. The pooled change and those of `headline` cells are judged:
     fine or undecided where they are neither worse nor better. `block_rounds` is how many rounds one stay of a build measured: where
     the stays disagree beyond the noise of their rounds, each counts as a single observation, because what moved the machine moved
-    all rounds of a stay together.
+    all rounds of a stay together; from ten on, the highest and the lowest fifth of them are left out.
     """
     there = [
         cell for cell in before.cells if before.figures(*cell) is not None and now.figures(*cell) is not None
@@ -92,9 +92,9 @@ def compare(
         if block_rounds is not None:
             by_stay = [stay.mean for stay in _block_losses(one, other, metric, block_rounds).values()]
             if unrest is not None:
-                loss = mean_loss(by_stay)
+                loss = trimmed_loss(by_stay)
             elif len(by_stay) >= SEVERAL:
-                stays = mean_loss(by_stay)
+                stays = trimmed_loss(by_stay)
         if metric is TOK_S:
             losses.append(loss)
         numbers = one.keys() & other.keys()
@@ -206,7 +206,7 @@ def _of_stays(pairs: Sequence[tuple[str, CellKey, Metric, Values, Values]], roun
             for block, loss in _block_losses(one, other, metric, rounds).items():
                 blocks.setdefault(block, []).append(loss.mean)
     means = [math.fsum(cells) / len(cells) for cells in blocks.values()]
-    return mean_loss(means) if means else None
+    return trimmed_loss(means) if means else None
 
 
 def _prompts(side: Results, cell: tuple[str, CellKey]) -> str:

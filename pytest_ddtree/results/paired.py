@@ -81,6 +81,25 @@ def mean_loss(losses: Sequence[float]) -> Loss:
     return Loss(mean, math.sqrt(variance / n), n - 1, n)
 
 
+def trimmed_loss(losses: Sequence[float]) -> Loss:
+    """Mean without the highest and the lowest fifth, with the standard error that the trimmed t test has.
+
+    For single losses of which a few say more about the machine than about the builds. Fewer than ten give `mean_loss`. Formula: Tukey and
+    McLaughlin, Sankhya A 25 (1963); the error as in Yuen, Biometrika 61 (1974). Raises ValueError without any.
+    """
+    n = len(losses)
+    if n < 10:
+        return mean_loss(losses)
+    cut = n // 5
+    ordered = sorted(losses)
+    kept = ordered[cut : n - cut]
+    pulled_in = [*[kept[0]] * cut, *kept, *[kept[-1]] * cut]
+    centre = math.fsum(pulled_in) / n
+    squares = math.fsum((loss - centre) ** 2 for loss in pulled_in)
+    h = len(kept)
+    return Loss(math.fsum(kept) / h, math.sqrt(squares / (h * (h - 1))), h - 1, n)
+
+
 def pooled_loss(cells: Iterable[Loss]) -> Loss | None:
     """The mean over cells, each counting the same, with the error that their own errors give it (Welch-Satterthwaite).
 

@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from made import a_cell
 
 from pytest_ddtree.results.gates import LOOKS, Design, decide, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import ACCEPT, METRICS, SPEEDUP, TOK_S, TTFT_P90, round_values
-from pytest_ddtree.results.paired import agree, log_share, mean_loss, paired_loss, pooled_loss
+from pytest_ddtree.results.paired import agree, log_share, mean_loss, paired_loss, pooled_loss, trimmed_loss
 from pytest_ddtree.results.tolerance import (
     Start,
     StartSpread,
@@ -133,6 +134,39 @@ def test_the_interval_is_wrong_as_often_as_it_says() -> None:
     losses = [mean_loss(list(generator.normal(0.02, 0.03, 5))) for _ in range(4000)]
     beyond = sum(loss.at_least(0.01) > 0.02 for loss in losses)
     assert 20 <= beyond <= 65
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=10, max_size=40, unique=True))
+def test_the_trimmed_mean_and_its_error_are_those_of_the_trimmed_t_test(thousandths: list[int]) -> None:
+    losses = [number / 1000 for number in thousandths]
+    found = trimmed_loss(losses)
+    mirrored = [1 - loss for loss in losses]
+    known = scipy.stats.ttest_ind(losses, mirrored, equal_var=False, trim=0.2)
+    assert found.mean == pytest.approx(scipy.stats.trim_mean(losses, 0.2))
+    assert (2 * found.mean - 1) / (math.sqrt(2) * found.error) == pytest.approx(known.statistic, rel=1e-6)
+    assert found.freedom == len(losses) - 2 * (len(losses) // 5) - 1
+    assert found.n == len(losses)
+
+
+@given(st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=9))
+def test_fewer_than_ten_are_not_trimmed(losses: list[float]) -> None:
+    assert trimmed_loss(losses) == mean_loss(losses)
+
+
+@pytest.mark.parametrize("n", [10, 16, 48])
+@pytest.mark.parametrize("bursts", [0.0, 0.05, 0.2])
+def test_bursts_on_the_machine_raise_no_alarm_and_hide_no_loss(n: int, bursts: float) -> None:
+    generator = np.random.default_rng(6)
+    hit = generator.random((4000, n)) < bursts
+    noise = generator.normal(0, 0.02, hit.shape) + hit * generator.normal(0, 0.5, hit.shape)
+    beyond = sum(trimmed_loss(one.tolist()).at_least(0.01) > 0 for one in noise)
+    assert beyond <= 65
+    if n == 48 and bursts == 0.05:
+        seen = [
+            sum(loss([*(one + 0.03)]).at_least(1e-4) > 0.01 for one in noise[:300]) / 300
+            for loss in (trimmed_loss, mean_loss)
+        ]
+        assert seen[0] > 0.8 > 0.2 > seen[1]
 
 
 def test_what_could_have_been_seen_is_seen_as_often_as_it_says() -> None:
