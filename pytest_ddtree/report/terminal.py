@@ -9,6 +9,9 @@ from pytest_ddtree.report.text import figure, milliseconds, table
 from pytest_ddtree.report.threeway import three_way
 from pytest_ddtree.results.model import CellFigures, Results, config_order, is_baseline
 
+_AFTER_END = 0.02
+"""The share of tokens beyond the natural end of their answer that is said below a table."""
+
 
 def lines(results: Results) -> list[str]:
     """The whole report."""
@@ -104,7 +107,7 @@ def _conditions(cells: Sequence[CellFigures]) -> str:
 
 
 def _remarks(cells: Sequence[CellFigures]) -> list[str]:
-    """What the table does not show: cells that did not reach the precision asked for, and rounds unlike the others."""
+    """What the table does not show: cells that did not reach the precision asked for, odd rounds, answers beyond their end."""
     lines = []
     for stopped, words in (("max_rounds", "cap of rounds"), ("max_seconds", "time budget")):
         short = [figures for figures in cells if figures.stopped == stopped]
@@ -118,6 +121,12 @@ def _remarks(cells: Sequence[CellFigures]) -> list[str]:
                 f"outlier, counted all the same: {figures.key.id} round {one.number + 1}: {one.tok_s:.1f} tok/s "
                 f"(the others {min(others):.1f} to {max(others):.1f})"
             )
+    lines += [
+        f"{figures.key.id}: {figures.after_end:.1%} of its tokens came after the natural end of their answer, which "
+        "flatters a drafter: accept length and tok/s may be too high by as much"
+        for figures in cells
+        if figures.after_end > _AFTER_END
+    ]
     return lines
 
 

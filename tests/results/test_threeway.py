@@ -113,6 +113,15 @@ def test_what_a_table_does_not_show_is_said_below_it() -> None:
     assert figures.requests == 20
 
 
+@pytest.mark.parametrize(("after", "said"), [(0, False), (5, False), (10, True)])
+def test_tokens_beyond_the_natural_end_are_said_below_the_table(after: int, said: bool) -> None:
+    found = Results()
+    # 2 rounds of 256 tokens each.
+    found.cells[("baseline", KEY)] = a_cell([100.0, 101.0], config="baseline", tokens_after_end=after)
+    text = "\n".join(lines(found))
+    assert (f"ctx60-c4: {after / 256:.1%} of its tokens came after the natural end" in text) == said
+
+
 def test_gaps_and_prefill_travel_with_the_rounds() -> None:
     figures = a_cell([100.0, 100.0], chunk_gap_s=(0.01, 0.02, 0.03, 0.5), prefill_tok_s=900.0)
     assert figures.as_json()["chunk_gap_s"] == {"p50": 0.01, "p90": 0.02, "p99": 0.03}
