@@ -88,7 +88,8 @@ def merged(parts: Iterable[tuple[str, Sequence[Record]]]) -> Iterator[Record]:
             if place and config not in (None, "baseline") and config not in grouped:
                 grouped.add(str(config))
                 yield {"kind": "group", "config": config, "group": group}
-            yield _renamed(record, own)
+            renamed = _renamed(record, own)
+            yield {**renamed, "group": group} if place and record["kind"] == "prompts" else renamed
     if accounts:
         account = added(accounts)
         yield {"kind": "overhead", **account.as_json(), "text": str(account)}

@@ -331,8 +331,12 @@ class Results:
 
     def base(self, config: str, key: CellKey) -> CellFigures | None:
         """The baseline's figures that a config is compared with: those of its own group, where several ran at once."""
-        group = self.groups.get(config)
+        group = self.group(config)
         return self.figures(baseline_id(group) if group else "baseline", key)
+
+    def group(self, config: str) -> str:
+        """Which group of servers a config ran in; empty for the first one, and where there is only one."""
+        return config.partition("@")[2] if is_baseline(config) else self.groups.get(config, "")
 
     def verdict(self, config: str) -> Verdict | None:
         """The verdict that counts: corrupt or unknown at any level, else the last one."""

@@ -245,10 +245,20 @@ def _take_gate(results: Results, gate: Mapping[str, Any]) -> None:
 
 
 def _choose(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> None:
-    """Other prompts were chosen: rounds with the ones before are no measurements of these cells."""
+    """Other prompts were chosen: rounds with the ones before are no measurements of these cells.
+
+    In a run of several groups of servers each chooses on its own baseline, and for its own configs.
+    """
     workload, context = str(record["workload"]), int(record["context_tokens"])
-    run.prompts[(workload, context)] = tuple(map(int, record["indices"]))
-    gone = [one for one in run.rounds if (one.key.prompts, one.key.context) == (workload, context)]
+    group = str(record.get("group", ""))
+    if not group:
+        run.prompts[(workload, context)] = tuple(map(int, record["indices"]))
+    gone = [
+        one
+        for one in run.rounds
+        if (one.key.prompts, one.key.context) == (workload, context)
+        and run.results.group(one.config) == group
+    ]
     run.rounds = [one for one in run.rounds if one not in gone]
     seen.difference_update((one.build, one.config, one.key, one.number, one.again) for one in gone)
 

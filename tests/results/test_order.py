@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -127,6 +128,28 @@ def test_the_time_of_several_workers_is_added_up() -> None:
     assert told["parts_s"] == {"start": 10.0, "load": 144.0, "verify": 1.0}
     assert told["harness_s"] == pytest.approx(5.0)
     assert told["text"].startswith("harness overhead 3.1% of 160.0 s of 2 workers together (")
+
+
+@pytest.mark.parametrize("choosing", [(), (0,), (1,), (0, 1)])
+def test_prompts_that_one_group_chooses_cost_no_other_group_its_rounds(choosing: tuple[int, ...]) -> None:
+    parts = []
+    for place, config in enumerate(("b4-k4-wnone", "b8-k4-wnone")):
+        records: list[dict[str, Any]] = [{"kind": "run"}]
+        first = a_round(0, 100.0, config="baseline")
+        chosen = {"kind": "prompts", "workload": KEY.prompts, "context_tokens": KEY.context, "indices": [7]}
+        if place in choosing:
+            records += [{"kind": "round", "round": first.as_json()}, chosen]
+        for one in (a_round(0, 200.0, config="baseline"), a_round(0, 300.0, config=config)):
+            records.append({"kind": "round", "round": one.as_json()})
+        parts.append((f"group{place}", records))
+    records = [{"schema": 2, **record} for record in merged(parts)]
+    cells = rebuild(Stored(tuple(records), 0, 0), Path("x/results.jsonl")).results.cells
+    assert {config: figures.tok_s_rounds for (config, _), figures in cells.items()} == {
+        "baseline": pytest.approx((200.0,)),
+        "b4-k4-wnone": pytest.approx((300.0,)),
+        "baseline@group1": pytest.approx((200.0,)),
+        "b8-k4-wnone": pytest.approx((300.0,)),
+    }
 
 
 @pytest.mark.parametrize(
