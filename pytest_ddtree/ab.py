@@ -216,11 +216,11 @@ class Ab:
                 self._keep("test", nodeid=nodeid, outcome=outcome, text=text)
 
     def _note(self, outcome: AbOutcome) -> None:
-        """Store what was judged of each build, and what is undecided."""
+        """Store what was judged of each build, and why it was not measured further."""
         for build, gate in outcome.gates:
             self._keep("gate", build=build, config=outcome.config, gate=gate.as_json())
-        for text in (*outcome.warnings, *([outcome.stopped] if outcome.stopped else [])):
-            self._keep("warning", text=text)
+        if outcome.stopped:
+            self._keep("warning", text=outcome.stopped)
 
     def _take_turns(
         self, config: Config, passes: int, judged: list[tuple[str, str, Verdict]], out_of_it: set[str]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.report.comparison import lines, undecided_lines, verdict_lines
-from pytest_ddtree.report.findings import Report
+from pytest_ddtree.report.findings import Report, of_builds
 from pytest_ddtree.results.change import Change, Comparison
 from pytest_ddtree.results.gates import Gate
-from pytest_ddtree.results.model import Failing, Results
+from pytest_ddtree.results.model import Failing
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,7 @@ class AbOutcome:
     def gates(self) -> tuple[tuple[str, Gate], ...]:
         """(build, gate) of everything that is judged, and of what got worse elsewhere."""
         return tuple(
-            (
-                one.now,
-                self._gate(one, change),
-            )
+            (one.now, self._gate(one, change))
             for one in self.comparisons
             for change in one.changes
             if change.judged or change.outcome == "worse"
@@ -76,7 +73,7 @@ class AbOutcome:
     def properties(self) -> list[tuple[str, str]]:
         """What the test of it tells JUnit: the outcome of each build, and each sentence of what is undecided."""
         found = [(f"ddtree.build.{one.now}", _worst(one)) for one in self.comparisons]
-        found += [("ddtree.undecided", text) for text in self._undecided()]
+        found += [("ddtree.undecided", text) for text in (*self.unconfirmed, *self._undecided())]
         return found + ([("ddtree.stopped", self.stopped)] if self.stopped else [])
 
     def lines(self) -> list[str]:
@@ -94,7 +91,7 @@ class AbOutcome:
         return (
             gate
             if comparison.confirmed or gate.outcome != "regressed"
-            else replace(gate, outcome="undecided")
+            else replace(gate, outcome="undecided", unconfirmed=True)
         )
 
     def _place(self, where: str) -> str:
@@ -122,17 +119,11 @@ def report_of(
 ) -> Report:
     """A session's comparisons for the reports that show gates, findings and verdicts."""
     outcomes = tuple(outcomes)
-    results = Results(strict=any(one.strict for one in outcomes))
-    if any(one.failures for one in outcomes):
-        # Their gates and verdicts say it better than the failed test.
-        failing = [one for one in failing if one.outcome == "error"]
-    results.failing = {one.nodeid: one for one in failing}
-    for one in outcomes:
-        for build, against, verdict in one.judged:
-            name = f"{one.config} on build {build}"
-            results.verdicts.setdefault(name if against == build else f"{name} against {against}", []).append(
-                verdict
-            )
-        results.gates += [gate.as_json() for _, gate in one.gates]
-        results.warnings += [one.stopped] if one.stopped else []
+    results = of_builds(
+        [one for outcome in outcomes for one in outcome.judged],
+        [gate.as_json() for outcome in outcomes for _, gate in outcome.gates],
+        failing,
+        warnings=[outcome.stopped for outcome in outcomes if outcome.stopped],
+        strict=any(outcome.strict for outcome in outcomes),
+    )
     return Report(results, started, run)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.results.fingerprint import Fingerprint
-from pytest_ddtree.results.model import Results
+from pytest_ddtree.results.model import Failing, Results
 from pytest_ddtree.results.runs import StoredRun
 
 Weight = Literal["failure", "error", "warning"]
@@ -27,8 +28,41 @@ class Report:
 
     @classmethod
     def of(cls, stored: StoredRun) -> Report:
-        """The report of a stored run."""
-        return cls(stored.results, stored.started, stored.id, stored.fingerprints)
+        """The report of a stored run; of a comparison of builds what the session itself reported."""
+        if not stored.builds:
+            return cls(stored.results, stored.started, stored.id, stored.fingerprints)
+        results = of_builds(
+            stored.judged,
+            [gate for build in stored.builds.values() for gate in build.gates],
+            stored.results.failing.values(),
+            warnings=stored.results.warnings,
+            strict=stored.results.strict,
+        )
+        return cls(results, stored.started, stored.id)
+
+
+def of_builds(
+    judged: Iterable[tuple[str, str, Verdict]],
+    gates: Iterable[Mapping[str, Any]],
+    failing: Iterable[Failing],
+    *,
+    warnings: Iterable[str] = (),
+    strict: bool = False,
+) -> Results:
+    """What a comparison of builds found, for reports: (build, against whose answers, verdict), gates, tests that did not pass."""
+    results = Results(strict=strict, gates=list(gates), warnings=list(warnings))
+    for build, against, verdict in judged:
+        name = f"{verdict.config} on build {build}"
+        results.verdicts.setdefault(name if against == build else f"{name} against {against}", []).append(
+            verdict
+        )
+    bad = any(not verdict.passed for _, _, verdict in judged) or any(
+        gate["outcome"] == "regressed" or (strict and gate["outcome"] == "undecided")
+        for gate in results.gates
+    )
+    # Gates and verdicts say it better than the failed test.
+    results.failing = {one.nodeid: one for one in failing if not bad or one.outcome == "error"}
+    return results
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def make_policy(
     """The policy of a session. `configs` are the ids of the grid, the baseline's too; `arguments` are pytest's own.
 
     Raises:
-        OptionError: a headline or threshold that fits nothing, or options that go together and are not.
+        OptionError: a headline or threshold that fits nothing, options that go together and are not, or no expected figures at all.
     """
     for flag, given in (
         ("--ddtree-update-expected", options.update_expected),
@@ -67,6 +67,11 @@ def make_policy(
     ):
         if given and options.expected is None:
             raise OptionError(f"{flag} goes with --ddtree-expected PATH")
+    if options.expected is not None and options.update == "no" and not options.expected.exists():
+        raise OptionError(
+            f"--ddtree-expected {options.expected} does not exist, so that every gate would fail once all is measured: mend the path, or "
+            "record the first figures there with --ddtree-update-new"
+        )
     if options.accept_drift is not None and not options.update_expected:
         raise OptionError("--ddtree-accept-drift goes with --ddtree-update-expected")
     try:

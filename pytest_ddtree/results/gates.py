@@ -74,6 +74,8 @@ class Gate:
     against: str = "expected"
     """What it was compared with."""
     digits: int = 1
+    unconfirmed: bool = False
+    """Whether it is undecided although a loss was seen, because nothing was measured again to confirm it."""
 
     @property
     def visible(self) -> float:
@@ -95,7 +97,9 @@ class Gate:
             f"{self.before:.{self.digits}f} ({self.against}), {change:+.1%}, {spread}, n={self.loss.n}, "
             f"tolerance {self.tolerance}"
         )
-        if self.outcome == "undecided":
+        if self.unconfirmed:
+            text += "; looks worse, not confirmed by further passes"
+        elif self.outcome == "undecided":
             text += f"; a loss of {self.visible:.1%} or more would have been found"
         return text
 

@@ -153,6 +153,12 @@ class Runner:
         assert code == 0, output
         assert not old.exists()
         assert venv.exists()
+        self.expected.mkdir(parents=True)
+
+    @property
+    def expected(self) -> Path:
+        """Where the committed figures are."""
+        return self.workspace / "head" / "ci" / "ddtree" / "expected"
 
 
 def servers(runner: Runner) -> list[psutil.Process]:
@@ -172,16 +178,20 @@ def servers(runner: Runner) -> list[psutil.Process]:
 def test_the_gate_fails_on_what_is_missing_and_passes_once_it_is_recorded(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     runner.prepare()
+    runner.expected.rmdir()
+    code, output = runner.run("Gate")
+    assert code == pytest.ExitCode.USAGE_ERROR, output
+    assert "ci/ddtree/expected does not exist" in output
+    runner.expected.mkdir()
     code, output = runner.run("Gate")
     assert code == 1, output
     assert "--ddtree-update-new" in output
     assert "::error title=ddtree%3A test_throughput" in output
     assert "other failure" in runner.summary.read_text().splitlines()[0]
-    expected = runner.workspace / "head" / "ci" / "ddtree" / "expected"
     addopts = f"{SMALL} -c {ROOT / 'pyproject.toml'} --ddtree-update-new"
     code, output = runner.run("Gate", PYTEST_ADDOPTS=addopts)
     assert code == 0, output
-    assert list(expected.glob("*.json"))
+    assert list(runner.expected.glob("*.json"))
     assert (runner.reports / "ddtree.html").read_text().startswith("<!doctype html>")
     assert runner.summary.read_text().startswith("## ddtree")
     assert json.loads((runner.reports / "report.json").read_text())["ddtree"]["cells"]

@@ -25,15 +25,22 @@ PRINT = Fingerprint(
     ("given", "words"),
     [
         ({"update_new": True}, "--ddtree-update-new goes with --ddtree-expected"),
-        ({"accept_drift": "x", "expected": Path("e")}, "goes with --ddtree-update-expected"),
+        ({"accept_drift": "x", "expected": Path()}, "goes with --ddtree-update-expected"),
+        ({"expected": Path("nowhere/e")}, "--ddtree-expected nowhere/e does not exist.*--ddtree-update-new"),
         ({"headline": ("ctx=7",)}, "--ddtree-headline: no cell with ctx=7"),
         ({"gates": ("tok >= 1",)}, "--ddtree-gates: 'tok >= 1'"),
     ],
-    ids=["update", "drift", "headline", "gates"],
+    ids=["update", "drift", "path", "headline", "gates"],
 )
 def test_mistakes_are_refused_before_anything_runs(given: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         make_policy(GateOptions(**given), CONFIGS, CELLS)
+
+
+@pytest.mark.parametrize("update", ["update_new", "update_expected"])
+def test_figures_are_recorded_where_there_are_none_yet(update: str) -> None:
+    options: dict[str, Any] = {"expected": Path("nowhere/e"), update: True}
+    assert make_policy(GateOptions(**options), CONFIGS, CELLS).update != "no"
 
 
 def test_the_policy_counts_its_tests() -> None:

@@ -19,12 +19,13 @@ from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.options import make_settings
 from pytest_ddtree.report import compare_cli, github
 from pytest_ddtree.report.comparison import lines
+from pytest_ddtree.report.findings import Report
 from pytest_ddtree.results.builds import parse_builds
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.gates import Outcome, decide
 from pytest_ddtree.results.metrics import TOK_S
 from pytest_ddtree.results.model import Results, Round
-from pytest_ddtree.results.runs import cells_of
+from pytest_ddtree.results.runs import cells_of, read_run
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.results.taking_turns import AbDesign, in_turns
 
@@ -237,6 +238,21 @@ def test_the_record_says_the_same_as_the_session(
     assert '"outcome": "undecided"' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("passes", [2, 4])
+def test_a_stored_comparison_is_reported_as_the_session_reported_it(tmp_path: Path, passes: int) -> None:
+    outcome = worse_outcome(passes)
+    path = tmp_path / "20260101T0-1-ab" / "results.jsonl"
+    with Store(path) as store:
+        store.append("run", plugin="x", started="2026-11-30", settings={})
+        store.append("round", round=a_round(0, 100.0, build="base").as_json())
+        for build, gate in outcome.gates:
+            store.append("gate", build=build, config=CONFIG, gate=gate.as_json())
+        store.append("warning", text=outcome.stopped)
+    live = report_of([outcome], started="2026-11-30", run=path.parent.name)
+    assert github.markdown(Report.of(read_run(path))) == github.markdown(live)
+    assert "build patched" in github.markdown(live)
+
+
 def test_the_design_is_read_back_as_it_was_written() -> None:
     written = design(TWO)
     assert AbDesign.from_json(written.as_json(), {}) == written
@@ -266,6 +282,10 @@ def test_what_is_not_confirmed_is_neither_a_verdict_nor_a_pass(strict: bool) -> 
     assert "; not confirmed by further passes" in "\n".join(outcome.lines())
     assert ("ddtree.build.patched", "not confirmed") in outcome.properties
     assert "regressed" not in {gate.outcome for _, gate in outcome.gates}
+    (gate,) = [gate for _, gate in outcome.gates if gate.unconfirmed]
+    assert str(gate).endswith("; looks worse, not confirmed by further passes")
+    told = [text for name, text in outcome.properties if name == "ddtree.undecided"]
+    assert len(told) == sum(gate.outcome == "undecided" for _, gate in outcome.gates)
     page = github.markdown(report_of([outcome], started="2026-11-30", run="a"))
     assert ("1 regression" if strict else "undecided") in page.splitlines()[0]
 
