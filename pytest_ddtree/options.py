@@ -344,7 +344,7 @@ OPTIONS: tuple[Option, ...] = (
         duration,
         None,
         "Begin no test and no round once this time has passed since collection: the remaining tests are skipped with that reason, and "
-        "what is measured stays valid.",
+        "what is measured stays valid. A comparison of builds that has begun ends the passes that were asked for.",
         "TIME",
     ),
     # Exactness.
