@@ -33,6 +33,10 @@ class World:
     starts: float
     prompts: float = 0.10
 
+    def start(self, generator: np.random.Generator) -> np.ndarray:
+        """What one start of a server does to the logarithm of each cell's speed, (cells, 1): to all alike, and to each a little."""
+        return generator.normal(0.0, self.starts) + generator.normal(0.0, self.starts / 2, (CELLS, 1))
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -59,7 +63,7 @@ class Draw:
         prompts: np.ndarray,
         most: int,
     ) -> None:
-        shift = generator.normal(0.0, world.starts) + generator.normal(0.0, world.starts / 2, (CELLS, 1))
+        shift = world.start(generator)
         loss = -np.log1p(-np.asarray(lost))[:, None]
         self._logs = {}
         for name, scale in NOISE_OF.items():

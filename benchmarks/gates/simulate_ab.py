@@ -42,11 +42,7 @@ class Build:
         self, generator: np.random.Generator, world: World, prompts: np.ndarray, burst: float = 0.0
     ) -> None:
         """As many rounds of each cell as `prompts` (cells, rounds) has effects, all of them slower by the share `burst`."""
-        shift = (
-            np.log1p(-burst)
-            + generator.normal(0.0, world.starts)
-            + generator.normal(0.0, world.starts / 2, (CELLS, 1))
-        )
+        shift = np.log1p(-burst) + world.start(generator)
         faster = shift + np.log1p(-self.loss)[:, None]
         noise = {
             name: generator.normal(0.0, world.rounds * NOISE_OF[name], prompts.shape) for name in NOISE_OF

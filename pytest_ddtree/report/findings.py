@@ -57,8 +57,7 @@ def of_builds(
             verdict
         )
     bad = any(not verdict.passed for _, _, verdict in judged) or any(
-        gate["outcome"] == "regressed" or (strict and gate["outcome"] == "undecided")
-        for gate in results.gates
+        _fails(gate, results) for gate in results.gates
     )
     # Gates and verdicts say it better than the failed test.
     results.failing = {one.nodeid: one for one in failing if not bad or one.outcome == "error"}
@@ -90,7 +89,7 @@ def findings(results: Results) -> list[Finding]:
             found.append(Finding("failure", f"{summary.config}: corrupt coding answers", text))
     for gate in results.gates:
         title = f"{gate['what']}: {gate['metric']} {gate['outcome']}"
-        if gate["outcome"] == "regressed" or (results.strict and gate["outcome"] == "undecided"):
+        if _fails(gate, results):
             found.append(Finding("failure", title, gate["text"]))
         elif gate["outcome"] == "undecided":
             found.append(Finding("warning", title, gate["text"]))
@@ -101,6 +100,10 @@ def findings(results: Results) -> list[Finding]:
     for one in found:
         unique.setdefault(one.text, one)
     return sorted(unique.values(), key=lambda one: WEIGHTS.index(one.weight))
+
+
+def _fails(gate: Mapping[str, Any], results: Results) -> bool:
+    return gate["outcome"] == "regressed" or (results.strict and gate["outcome"] == "undecided")
 
 
 def calm(results: Results) -> str:

@@ -8,9 +8,7 @@ from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.text import figure, milliseconds, table
 from pytest_ddtree.report.threeway import three_way
 from pytest_ddtree.results.model import CellFigures, Results, config_order, is_baseline
-
-_AFTER_END = 0.02
-"""The share of tokens beyond the natural end of their answer that is said below a table."""
+from pytest_ddtree.workload.endings import UNCHOSEN
 
 
 def lines(results: Results) -> list[str]:
@@ -125,7 +123,7 @@ def _remarks(cells: Sequence[CellFigures]) -> list[str]:
         f"{figures.key.id}: {figures.after_end:.1%} of its tokens came after the natural end of their answer, which "
         "flatters a drafter: accept length and tok/s may be too high by as much"
         for figures in cells
-        if figures.after_end > _AFTER_END
+        if figures.after_end > UNCHOSEN.after_end
     ]
     return lines
 

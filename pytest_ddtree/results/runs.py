@@ -253,14 +253,14 @@ def _choose(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]
     group = str(record.get("group", ""))
     if not group:
         run.prompts[(workload, context)] = tuple(map(int, record["indices"]))
-    gone = [
-        one
-        for one in run.rounds
-        if (one.key.prompts, one.key.context) == (workload, context)
-        and run.results.group(one.config) == group
-    ]
-    run.rounds = [one for one in run.rounds if one not in gone]
-    seen.difference_update((one.build, one.config, one.key, one.number, one.again) for one in gone)
+    kept: list[Round] = []
+    for one in run.rounds:
+        of_cell = (one.key.prompts, one.key.context) == (workload, context)
+        if of_cell and run.results.group(one.config) == group:
+            seen.discard((one.build, one.config, one.key, one.number, one.again))
+        else:
+            kept.append(one)
+    run.rounds = kept
 
 
 def prompts_digest(indices: Iterable[int]) -> str:

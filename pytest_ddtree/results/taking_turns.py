@@ -127,7 +127,7 @@ def would_tell(comparison: Comparison) -> str:
         return "the machine is not quiet, passes disagree"
     if not comparison.confirmed and comparison.beyond_noise:
         return f"to be confirmed: {_names(comparison.beyond_noise)}"
-    if any(change.outcome == "worse" for change in comparison.changes) or not comparison.undecided:
+    if comparison.worse or not comparison.undecided:
         return ""
     return f"undecided: {_names(comparison.undecided)}"
 
