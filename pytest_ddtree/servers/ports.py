@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import socket
@@ -15,21 +16,35 @@ _DERIVED = 10_000
 class PortHold:
     """A port that is bound but not listening, so that nobody else gets it while a model loads for minutes.
 
-    Both this socket and the server's set SO_REUSEADDR, hence the server's bind and listen succeed beside it (Linux).
+    Both this socket and the server's set SO_REUSEADDR, hence the server's bind and listen succeed beside it (Linux). For the
+    same reason a second hold's bind would succeed too, so a claim that allows no second keeps holds apart: a name in the
+    abstract namespace (unix(7)), which is the network namespace's as ports are, and goes with its process.
     Port 0 takes a free one. Raises OSError if the port is taken.
     """
 
     def __init__(self, host: str, port: int = 0) -> None:
         self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._claim = socket.socket(socket.AF_UNIX)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
             self.port: int = self._socket.getsockname()[1]
+            self._claim_port()
             if listening(host, self.port):
                 raise OSError(f"port {port} is in use")
         except OSError:
-            self._socket.close()
+            self.release()
             raise
+
+    def _claim_port(self) -> None:
+        try:
+            self._claim.bind(f"\0pytest-ddtree-port-{self.port}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise OSError(
+                f"port {self.port} is in use: it is held for a server that is about to start"
+            ) from None
 
     @classmethod
     def low(cls, host: str) -> PortHold:
@@ -51,6 +66,7 @@ class PortHold:
     def release(self) -> None:
         """Give the port up; the server has it now, or nobody needs it."""
         self._socket.close()
+        self._claim.close()
 
 
 def listening(host: str, port: int) -> bool:

@@ -25,7 +25,11 @@ from pytest_ddtree.coding.sandbox.inner import lockdown
 from pytest_ddtree.coding.sandbox.inner.seccomp import ALLOW, EPERM, ERRNO, Filter
 from pytest_ddtree.coding.sandbox.inner.syscalls import ARCHITECTURES
 
-LIMITS = Limits(cpu_s=0.4, wall_s=1.5, memory_bytes=256 << 20, output_bytes=1 << 20)
+# Memory that a slow machine fills within a fifth of the time, also where each page costs a system call's worth.
+_MEMORY = 64 << 20
+LIMITS = Limits(cpu_s=1.0, wall_s=2.5, memory_bytes=_MEMORY, output_bytes=1 << 20)
+# Nothing in the brief battery waits for the clock, so time that nobody uses costs nothing.
+BRIEF_LIMITS = Limits(cpu_s=4.0, wall_s=15.0, memory_bytes=_MEMORY, output_bytes=1 << 20)
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,9 @@ def problem(mode: str, secret: str) -> Problem:
     return Problem("p", mode, "solve", cases)
 
 
-def battery(without: tuple[str, ...] = (), cheats: tuple[Cheat, ...] = CHEATS) -> dict[str, Any]:
+def battery(
+    without: tuple[str, ...] = (), cheats: tuple[Cheat, ...] = CHEATS, limits: Limits = LIMITS
+) -> dict[str, Any]:
     """Verdict and evidence by cheat, and what was found around them afterwards."""
     secret = MARK + secrets.token_hex(8)
     os.environ["DDTREE_TEST_SECRET"] = secret
@@ -70,7 +76,7 @@ def battery(without: tuple[str, ...] = (), cheats: tuple[Cheat, ...] = CHEATS) -
         with open(file, "w") as handle:
             handle.write(secret)
         places = {"file": file, "folder": folder, "checker": os.getpid(), "port": server.getsockname()[1]}
-        with Sandbox(LIMITS, workers=2, without=without) as sandbox:
+        with Sandbox(limits, workers=2, without=without) as sandbox:
             right = {
                 "function": f"def solve(key): return {secret!r}",
                 "stdin": f"print({secret!r})",
@@ -128,6 +134,7 @@ if __name__ == "__main__":
     options = sys.argv[1:]
     if "--container" in options:
         enter_container()
-    chosen = tuple(cheat for cheat in CHEATS if not (cheat.waits and "--brief" in options))
+    brief = "--brief" in options
+    chosen = tuple(cheat for cheat in CHEATS if not (cheat.waits and brief))
     layers = tuple(option for option in options if not option.startswith("--"))
-    json.dump(battery(layers, chosen), sys.stdout)
+    json.dump(battery(layers, chosen, BRIEF_LIMITS if brief else LIMITS), sys.stdout)
