@@ -77,7 +77,7 @@ def wait_ready(
     listening = False
     seen: str | None = None
     last_news = time.monotonic()
-    state = "nothing listens yet"
+    state: str | None = None
     pause = 0.02
     with Http(what.url, api_key=what.api_key) as http:
         while True:
@@ -87,7 +87,8 @@ def wait_ready(
             if closing():
                 raise PoolClosed(f"{what.title}: the start was broken off", log_path=what.log_path)
             left = what.deadline - time.monotonic()
-            if left <= 0:
+            # Asked at least once: a deadline that passed meanwhile says nothing of the server.
+            if left <= 0 and state is not None:
                 raise _timeout(what, state)
             waited = what.budget_s - left
             patience = left if listening or what.absent_s is None else what.absent_s - waited
@@ -97,7 +98,7 @@ def wait_ready(
                 )
             except Unreachable as error:
                 state = f"/health: {error}"
-                if error.absent and patience <= 0:
+                if error.absent and what.absent_s is not None and patience <= 0:
                     raise _nobody(what, str(error)) from error
             else:
                 if not listening:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_ddtree.servers import proc, registry
-from pytest_ddtree.servers.errors import LauncherFailed, ServerError
+from pytest_ddtree.servers.errors import LauncherFailed, PoolClosed, ServerError
 
 _T = TypeVar("_T")
 
@@ -111,7 +111,12 @@ class Supervisor:
         stop_commands: Sequence[Sequence[str]] = (),
         timeout_s: float = 30.0,
     ) -> int:
-        """Start a process in a session of its own with its output in `log`; returns its id. Raises LauncherFailed."""
+        """Start a process in a session of its own with its output in `log`; returns its id.
+
+        Raises LauncherFailed, PoolClosed after an alarm.
+        """
+        if self._stopping:
+            raise self._broken_off()
         full = {**env, proc.MARKER: f"{self.run_id}/{launch}", "SPT_NOENV": "1"}
         self._send(
             {
@@ -128,6 +133,8 @@ class Supervisor:
         if answer is None:
             raise self._lost(f"the supervisor did not start {argv[0]}")
         if answer["event"] == "failed":
+            if self._stopping:
+                raise self._broken_off()
             raise LauncherFailed(
                 f"{argv[0]} could not be run",
                 why=answer["error"],
@@ -178,6 +185,10 @@ class Supervisor:
             raise self._lost("the supervisor process is gone") from error
 
     def _lost(self, what: str) -> ServerError:
+        # Its last words may say that an alarm is why it is gone.
+        self._reader.join(5.0)
+        if self._stopping:
+            return self._broken_off()
         tail = self.log_path.read_text(errors="replace")[-2000:] if self.log_path.exists() else ""
         return ServerError(
             what,
@@ -185,6 +196,9 @@ class Supervisor:
             log_path=self.log_path,
             log_tail=tail,
         )
+
+    def _broken_off(self) -> PoolClosed:
+        return PoolClosed("the start was broken off: the servers are being stopped", log_path=self.log_path)
 
     def _wait(self, look: Callable[[], _T | None], timeout_s: float) -> _T | None:
         deadline = time.monotonic() + timeout_s

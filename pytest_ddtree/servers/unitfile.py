@@ -106,7 +106,8 @@ def escape(word: str) -> str:
 def _service_lines(unit: str) -> list[tuple[str, str]]:
     """Keys and values of every [Service] section, in order, continuation lines joined."""
     section, found = "", []
-    for line in re.sub(r"\\\n\s*", " ", unit).splitlines():
+    # Not `splitlines`: a value may hold what Unicode calls a line's end.
+    for line in re.sub(r"\\\n\s*", " ", unit).split("\n"):
         line = line.strip()
         if line.startswith("["):
             section = line

@@ -21,18 +21,29 @@ class Running:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + 60
+        try:
+            self.url = self._wait(log)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait(self, log: Path) -> str:
+        deadline = time.monotonic() + 180
         while "ready to roll" not in log.read_text():
             assert self.process.poll() is None, log.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.1)
         found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
         assert found is not None
-        self.url = found[0]
+        return found[0]
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(30)
+        try:
+            self.process.wait(60)
+        finally:
+            self.process.kill()
+            self.process.wait()
 
 
 TREE = (

@@ -54,7 +54,7 @@ def run(*args: str, results: Path) -> Outcome:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=1200,
         check=False,
     )
     tests, messages = read_junit(results / "junit.xml")

@@ -124,14 +124,18 @@ def test_a_signal_ends_the_session_and_its_servers(tmp_path: Path, number: int, 
         stderr=subprocess.STDOUT,
         text=True,
     )
-    deadline = time.monotonic() + 120
-    while '"kind":"start"' not in "".join(file.read_text() for file in tmp_path.rglob("results.jsonl")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.2)
-    assert servers_of(tmp_path)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 300
+        while '"kind":"start"' not in "".join(file.read_text() for file in tmp_path.rglob("results.jsonl")):
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.2)
+        assert servers_of(tmp_path)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=300)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == code, output
     assert "server starts: 1" in output
     assert servers_of(tmp_path) == []

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,12 @@ NAME = "test_exact_against_baseline[b8-k4-wnone]"
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Running]]:
     folder = tmp_path_factory.mktemp("servers")
-    baseline = Running(folder / "baseline.log")
-    tree = Running(folder / "tree.log", *TREE, *DRAFT, "--plant", "positions_by_order")
-    yield baseline, tree
-    tree.stop()
-    baseline.stop()
+    with ExitStack() as stack:
+        baseline = Running(folder / "baseline.log")
+        stack.callback(baseline.stop)
+        tree = Running(folder / "tree.log", *TREE, *DRAFT, "--plant", "positions_by_order")
+        stack.callback(tree.stop)
+        yield baseline, tree
 
 
 def found(pattern: str, text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from suite import SMALL, run
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Running]]:
     folder = tmp_path_factory.mktemp("servers")
-    baseline = Running(folder / "baseline.log")
-    tree = Running(folder / "tree.log", *TREE, *DRAFT)
-    yield baseline, tree
-    tree.stop()
-    baseline.stop()
+    with ExitStack() as stack:
+        baseline = Running(folder / "baseline.log")
+        stack.callback(baseline.stop)
+        tree = Running(folder / "tree.log", *TREE, *DRAFT)
+        stack.callback(tree.stop)
+        yield baseline, tree
 
 
 @pytest.mark.slow

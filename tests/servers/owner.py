@@ -36,7 +36,7 @@ def main() -> None:
     pool.get(Config("tree", 8, 4))
     if action == "fork" and os.fork() == 0:
         # Holds every descriptor of its parent and outlives it, as a multiprocessing child does.
-        time.sleep(15)
+        time.sleep(120)
         os._exit(0)
     print("ready", flush=True)
     if action == "ignore-signals-in-c":

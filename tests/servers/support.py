@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.dialects.reference import ReferenceDialect
-from pytest_ddtree.servers import proc
+from pytest_ddtree.servers import proc, readiness
+from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.local import LocalBackend
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 
 FAKE = Path(__file__).parent / "fake"
+START_S = 60.0
+"""Far more than any start takes, so that only a test that means it meets the deadline."""
 TREE_FLAGS = [
     "--speculative-ddtree-budget",
     "--speculative-ddtree-topk",
@@ -37,7 +44,7 @@ def settings(run_dir: Path, script: dict[str, Any] | None = None, **changes: Any
             "FAKE_SGLANG": json.dumps({"flags": TREE_FLAGS, **(script or {})}),
             "TEST_RUN_DIR": str(run_dir),
         },
-        "start_timeout_s": 20.0,
+        "start_timeout_s": START_S,
         "stop_timeout_s": 3.0,
         "block_size": 8,
         **changes,
@@ -68,7 +75,7 @@ def alive(path: Path) -> dict[int, str]:
     return found
 
 
-def eventually(true: Callable[[], bool], seconds: float = 20.0) -> bool:
+def eventually(true: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether it became true; the limit only bounds a hang."""
     deadline = time.monotonic() + seconds
     while not true():
@@ -76,3 +83,27 @@ def eventually(true: Callable[[], bool], seconds: float = 20.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def kill(server: Server) -> None:
+    """End the process of a server as a crash does, and wait until its handle knows."""
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    assert eventually(lambda: not server.running)
+
+
+def let_the_deadline_come(
+    monkeypatch: pytest.MonkeyPatch, log: Path, words: str, left_s: float = 0.0
+) -> None:
+    """Let the time that a start has be over `left_s` after its log holds `words`, however long the machine takes to get there."""
+    made, skipped = time.monotonic(), 0.0
+
+    def monotonic() -> float:
+        nonlocal skipped
+        now = time.monotonic()
+        # Its first line is the command, which holds the script.
+        if not skipped and log.exists() and words in log.read_text(errors="replace").partition("\n")[2]:
+            skipped = made + START_S - left_s - now
+        return now + skipped
+
+    monkeypatch.setattr(readiness, "time", SimpleNamespace(monotonic=monotonic))

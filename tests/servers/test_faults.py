@@ -33,6 +33,7 @@ from pytest_ddtree.servers.errors import (
     StartTimeout,
 )
 from pytest_ddtree.servers.pool import ServerPool
+from pytest_ddtree.servers.supervise import Supervisor
 
 from . import support
 
@@ -43,7 +44,7 @@ B8 = Config("tree", 8, 4)
 @pytest.fixture(autouse=True)
 def no_survivors(tmp_path: Path) -> Iterator[None]:
     yield
-    assert support.eventually(lambda: not support.alive(tmp_path), 10.0), support.alive(tmp_path)
+    assert support.eventually(lambda: not support.alive(tmp_path)), support.alive(tmp_path)
 
 
 def fails(tmp_path: Path, script: dict[str, Any], **changes: Any) -> ServerError:
@@ -207,25 +208,32 @@ def test_foreign_server(tmp_path: Path) -> None:
     assert "it serves 'somebody-elses-model'" in str(error)
 
 
-def test_slow_load_passes_the_deadline(tmp_path: Path) -> None:
-    error = fails(tmp_path, {"log": until("Load weight begin"), "load_s": 60}, start_timeout_s=3.0)
+LOG = Path("logs", "b8-k4-wnone-1.log")
+
+
+def test_slow_load_passes_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    support.let_the_deadline_come(monkeypatch, tmp_path / LOG, "Load weight begin")
+    error = fails(tmp_path, {"log": until("Load weight begin"), "load_s": 600})
     assert isinstance(error, StartTimeout)
-    assert "not ready within 3 s; last state: /health: ConnectError" in error.what
+    assert "not ready within 60 s; last state: /health: ConnectError" in error.what
     assert error.what.endswith("; loading weights")
 
 
-def test_health_stays_503(tmp_path: Path) -> None:
-    error = fails(tmp_path, {"health": "503"}, start_timeout_s=4.0)
+def test_health_stays_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    support.let_the_deadline_come(monkeypatch, tmp_path / LOG, '"GET /health HTTP/1.1" 503')
+    error = fails(tmp_path, {"health": "503"})
     assert isinstance(error, StartTimeout)
     assert "last state: /health answers 503" in error.what
 
 
-def test_health_hangs(tmp_path: Path) -> None:
-    assert isinstance(fails(tmp_path, {"health": "hang"}, start_timeout_s=3.0), StartTimeout)
+def test_health_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    support.let_the_deadline_come(monkeypatch, tmp_path / LOG, "fired up", 1.0)
+    assert isinstance(fails(tmp_path, {"health": "hang"}), StartTimeout)
 
 
-def test_healthy_but_generates_nothing(tmp_path: Path) -> None:
-    error = fails(tmp_path, {"generate": "hang"}, start_timeout_s=4.0)
+def test_healthy_but_generates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    support.let_the_deadline_come(monkeypatch, tmp_path / LOG, "fired up", 2.0)
+    error = fails(tmp_path, {"generate": "hang"})
     assert isinstance(error, StartTimeout)
     assert "the checked generation did not come" in error.what
 
@@ -343,6 +351,18 @@ def test_alarm_breaks_off_a_start(tmp_path: Path) -> None:
     pool.close()
     with pytest.raises(PoolClosed):
         pool.get(B8)
+
+
+def test_a_start_after_the_alarm_is_no_fault_of_the_launcher(tmp_path: Path) -> None:
+    """Ctrl-C between the supervisor's start and the server's, of which the interpreter tells the supervisor alone."""
+    supervisor = Supervisor(tmp_path)
+    try:
+        os.write(supervisor.alarm_fd, bytes([signal.SIGINT]))
+        supervisor._process.wait()
+        with pytest.raises(PoolClosed):
+            supervisor.start("b8-1", ["/bin/true"], env={}, cwd=tmp_path, log=tmp_path / "log")
+    finally:
+        supervisor.close()
 
 
 def test_close_from_another_thread_breaks_off_a_start(tmp_path: Path) -> None:

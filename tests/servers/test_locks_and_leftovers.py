@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,11 +35,11 @@ def test_a_second_run_waits_and_then_names_the_holder() -> None:
     news: list[str] = []
     first = HostLocks(["gpu-A", "gpu-B"], timeout_s=1.0, progress=quiet)
     with pytest.raises(GpuBusy, match=f"held by process {os.getpid()} of ") as caught:
-        HostLocks(["gpu-B"], timeout_s=0.2, progress=news.append)
+        HostLocks(["gpu-B"], timeout_s=1.0, progress=news.append)
     assert "waiting for GPU gpu-B: in use by process" in news[0]
     assert "pytest-ddtree reap" in str(caught.value)
     threading.Timer(0.3, first.release).start()
-    HostLocks(["gpu-A"], timeout_s=20.0, progress=quiet).release()
+    HostLocks(["gpu-A"], timeout_s=60.0, progress=quiet).release()
 
 
 def test_the_lock_lives_as_long_as_the_supervisor() -> None:
@@ -46,12 +47,14 @@ def test_the_lock_lives_as_long_as_the_supervisor() -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=locks.descriptors
     )
-    locks.release()
-    with pytest.raises(GpuBusy):
-        HostLocks(["gpu-A"], timeout_s=0.1, progress=quiet)
-    child.kill()
-    child.wait()
-    HostLocks(["gpu-A"], timeout_s=5.0, progress=quiet).release()
+    try:
+        locks.release()
+        with pytest.raises(GpuBusy):
+            HostLocks(["gpu-A"], timeout_s=0.1, progress=quiet)
+    finally:
+        child.kill()
+        child.wait()
+    HostLocks(["gpu-A"], timeout_s=60.0, progress=quiet).release()
 
 
 def test_two_pools_on_one_gpu(tmp_path: Path) -> None:
@@ -61,7 +64,7 @@ def test_two_pools_on_one_gpu(tmp_path: Path) -> None:
             second.get(BASELINE)
         with support.pool(tmp_path / "c", gpus=("1",), lock_timeout_s=0.3) as third:
             assert third.get(BASELINE).running
-    with support.pool(tmp_path / "d", gpus=("0",), lock_timeout_s=5.0) as fourth:
+    with support.pool(tmp_path / "d", gpus=("0",), lock_timeout_s=60.0) as fourth:
         assert fourth.get(BASELINE).running
 
 
@@ -136,7 +139,7 @@ def dead_run() -> str:
     ).stdout.strip()
 
 
-def finish(process: subprocess.Popen[bytes]) -> None:
+def finish(process: subprocess.Popen[Any]) -> None:
     process.kill()
     process.wait()
     assert process.stdout is not None
@@ -151,7 +154,7 @@ def test_a_server_of_a_crashed_run_is_reported_and_removed(tmp_path: Path) -> No
         backend = LocalBackend(settings, ReferenceDialect(), Build(), progress=news.append)
         with ServerPool(settings, backend=backend) as pool:
             pool.get(BASELINE)
-        assert left.wait(10) == -signal.SIGKILL
+        assert left.wait(60) == -signal.SIGKILL
         (line,) = [line for line in news if "left behind by an earlier run" in line and str(left.pid) in line]
         assert f"process {left.pid}: " in line
     finally:
@@ -159,19 +162,22 @@ def test_a_server_of_a_crashed_run_is_reported_and_removed(tmp_path: Path) -> No
 
 
 def test_runs_that_are_not_over_or_not_ours_are_left_alone() -> None:
-    me = orphan(registry.new_run_id())
     parts = dead_run().split("-")
-    other_namespace = orphan("-".join([parts[0], parts[1], "1", parts[3]]))
-    strange = orphan("not-a-run")
-    try:
+    with contextlib.ExitStack() as stack:
+
+        def living(run_id: str) -> subprocess.Popen[bytes]:
+            process = orphan(run_id)
+            stack.callback(finish, process)
+            return process
+
+        me = living(registry.new_run_id())
+        other_namespace = living("-".join([parts[0], parts[1], "1", parts[3]]))
+        strange = living("not-a-run")
         pids = {process.pid for leftover in stale.find() for process in leftover.processes}
         assert not pids & {me.pid, other_namespace.pid, strange.pid}
         assert reap.run([]) == 0
         for process in (me, other_namespace, strange):
             assert process.poll() is None
-    finally:
-        for process in (me, other_namespace, strange):
-            finish(process)
 
 
 def test_reap(capsys: pytest.CaptureFixture[str], own_state: Path) -> None:
@@ -190,7 +196,7 @@ def test_reap(capsys: pytest.CaptureFixture[str], own_state: Path) -> None:
         assert "log: /logs/b8-1.log" in out
         assert f"to be stopped by: touch {flag}" in out
         assert reap.run([]) == 0
-        assert left.wait(10) == -signal.SIGKILL
+        assert left.wait(60) == -signal.SIGKILL
         assert flag.exists()
         assert capsys.readouterr().out.splitlines()[-1] == "removed"
         assert run_id not in {leftover.run_id for leftover in stale.find()}
@@ -205,15 +211,16 @@ def test_reap_hurries_a_supervisor_whose_pytest_is_gone(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, str(owner), str(tmp_path), "{}", "wait"], stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    with process:
+    try:
+        assert process.stdout is not None
         assert process.stdout.readline().strip() == "starting"
         assert process.stdout.readline().strip() == "ready"
         process.kill()
         process.wait()
         assert reap.run([]) == 0
-        time.sleep(0.1)
         assert support.alive(tmp_path) == {}
+    finally:
+        finish(process)
 
 
 def test_broken_records_are_skipped(own_state: Path) -> None:

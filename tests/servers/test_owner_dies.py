@@ -69,7 +69,7 @@ def test_sigkill_while_serving(tmp_path: Path, script: dict[str, Any]) -> None:
 def test_sigkill_while_loading(tmp_path: Path) -> None:
     with owner(tmp_path, {"load_s": 60, **CHILDREN}) as process:
         await_line(process, "starting")
-        assert support.eventually(lambda: "child" in _log(tmp_path))
+        assert support.eventually(lambda: " is up" in _log(tmp_path))
         process.kill()
         process.wait()
         assert gone(tmp_path), support.alive(tmp_path)
@@ -89,7 +89,7 @@ def test_signal_reaches_the_supervisor_although_the_main_thread_is_busy_in_c(
 def test_close_from_a_signal_handler_during_a_start(tmp_path: Path) -> None:
     with owner(tmp_path, {"load_s": 60, **OBEDIENT}, "handler") as process:
         await_line(process, "starting")
-        assert support.eventually(lambda: "child" in _log(tmp_path))
+        assert support.eventually(lambda: " is up" in _log(tmp_path))
         process.terminate()
         assert process.wait(LIMIT_S) == 143
         assert gone(tmp_path), support.alive(tmp_path)
@@ -97,7 +97,7 @@ def test_close_from_a_signal_handler_during_a_start(tmp_path: Path) -> None:
 
 def test_owner_that_forgets_to_close(tmp_path: Path) -> None:
     with owner(tmp_path, OBEDIENT, "exit") as process:
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert gone(tmp_path), support.alive(tmp_path)
 
 
@@ -106,10 +106,14 @@ def test_a_forked_child_of_the_owner_holds_the_socket_open(tmp_path: Path) -> No
         await_line(process, "ready")
         process.kill()
         process.wait()
-        assert support.eventually(
-            lambda: all("owner.py" in line for line in support.alive(tmp_path).values()), 8.0
-        )
-        assert support.alive(tmp_path), "the forked child is still there"
+        try:
+            assert support.eventually(
+                lambda: all("owner.py" in line for line in support.alive(tmp_path).values()), LIMIT_S
+            )
+            assert support.alive(tmp_path), "the forked child is still there"
+        finally:
+            for pid in support.alive(tmp_path):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_owner_group_killed(tmp_path: Path) -> None:
@@ -119,11 +123,14 @@ def test_owner_group_killed(tmp_path: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    with process:
+    try:
         await_line(process, "ready")
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert gone(tmp_path), support.alive(tmp_path)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.soak

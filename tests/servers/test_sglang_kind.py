@@ -171,14 +171,16 @@ def test_several_nodes_come_and_go_together(tmp_path: Path) -> None:
 
 
 def test_one_node_that_ends_ends_the_server(tmp_path: Path) -> None:
+    ends = tmp_path / "end"
     pool, _ = backend_pool(
         tmp_path,
-        {"node_life_s": 1.5},
+        {"node_ends_at": str(ends)},
         node_prefixes=((), ("env", "A=1")),
         server_args=("--dist-init-addr", "127.0.0.1:5000"),
     )
     with pool:
         server = pool.get(BASELINE)
+        ends.touch()
         assert support.eventually(lambda: not server.running)
         with pytest.raises(ServerDied, match="exit code 7"):
             server.check_alive()
@@ -192,7 +194,8 @@ def test_several_nodes_need_an_address(tmp_path: Path) -> None:
 
 
 def test_the_users_port_host_and_name(tmp_path: Path) -> None:
-    hold = ports.PortHold("127.0.0.1")
+    # No port of the range from which the kernel gives others theirs meanwhile.
+    hold = ports.PortHold.low("0.0.0.0")
     hold.release()
     args = ("--host", "0.0.0.0", f"--port={hold.port}", "--served-model-name", "mine")
     pool, _ = backend_pool(tmp_path, {}, server_args=args)

@@ -6,6 +6,7 @@ The systemctl here is a stand-in that keeps real processes; the ssh is the real 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from pytest_ddtree.grid import BASELINE, Config
 from pytest_ddtree.servers.errors import DiedDuringStart, ForeignServer, ServerError
 from pytest_ddtree.servers.handle import Server
 from pytest_ddtree.servers.pool import ServerPool
+from pytest_ddtree.servers.ports import PortHold
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.servers.systemd import SystemdBackend
 from pytest_ddtree.workload.watching import Watch
@@ -42,9 +44,9 @@ class Machine:
         self.root = root
         for folder in ("units", "run", "state", "timers"):
             (root / folder).mkdir(parents=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        # Held beside the unit's own server, also while that restarts; the kernel gives none of these to somebody else.
+        self.hold = PortHold.low("127.0.0.1")
+        self.port = self.hold.port
         fake = {
             "flags": ["--speculative-draft-window-size"],
             "switches": ["--speculative-dflash-enable-ddtree"],
@@ -88,10 +90,14 @@ def machine(
     monkeypatch.setenv("PYTHONPATH", str(support.FAKE))
     systemctl("daemon-reload")
     systemctl("start", "llm.service")
-    yield made
-    for path in (made.root / "timers").glob("*"):
-        os.killpg(int(path.read_text()), signal.SIGKILL)
-    systemctl("stop", "llm.service")
+    try:
+        yield made
+    finally:
+        for path in (made.root / "timers").glob("*"):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(int(path.read_text()), signal.SIGKILL)
+        systemctl("stop", "llm.service")
+        made.hold.release()
     assert support.eventually(lambda: not support.alive(made.root))
 
 
@@ -106,7 +112,7 @@ def settings(tmp_path: Path, **changes: Any) -> ServerSettings:
         "unit": "llm",
         "model": "/models/target",
         "dialect": "D",
-        "start_timeout_s": 20.0,
+        "start_timeout_s": support.START_S,
         "stop_timeout_s": 3.0,
         "max_concurrency": 8,
         **changes,
@@ -228,12 +234,7 @@ def test_an_old_server_that_never_goes_is_never_measured(
 
 
 def test_pytest_killed(tmp_path: Path, machine: Machine) -> None:
-    owner = subprocess.Popen(
-        [sys.executable, "-c", _OWNER, str(tmp_path), str(machine.root)], stdout=subprocess.PIPE, text=True
-    )
-    assert owner.stdout is not None
-    with owner:
-        assert owner.stdout.readline().strip() == "ready"
+    with owning(tmp_path, machine) as owner:
         assert machine.drop_ins()
         owner.kill()
     assert support.eventually(machine.restored), (machine.calls(), machine.timers(), machine.starts())
@@ -243,14 +244,7 @@ def test_pytest_killed(tmp_path: Path, machine: Machine) -> None:
 @pytest.mark.slow
 def test_link_lost(tmp_path: Path, machine: Machine) -> None:
     """Neither pytest nor its supervisor can reach the unit's host any more: the lease there restores the unit."""
-    owner = subprocess.Popen(
-        [sys.executable, "-c", _OWNER, str(tmp_path), str(machine.root), "6"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert owner.stdout is not None
-    with owner:
-        assert owner.stdout.readline().strip() == "ready"
+    with owning(tmp_path, machine, "6") as owner:
         assert support.eventually(lambda: any(name.endswith("-3") for name in machine.timers())), (
             "renewed while we live"
         )
@@ -346,9 +340,10 @@ def test_over_ssh(tmp_path: Path, machine: Machine, sshd: str, monkeypatch: pyte
 def test_host_unreachable(tmp_path: Path, machine: Machine) -> None:
     if shutil.which("ssh") is None:
         pytest.skip("no ssh on this host")
+    # No name that a resolver would look for, perhaps for minutes.
     with (
-        pool(tmp_path, machine, ssh="no-such-host.invalid") as servers,
-        pytest.raises(ServerError, match=r"no-such-host\.invalid cannot be reached by ssh"),
+        pool(tmp_path, machine, ssh="ssh://127.0.0.1:1") as servers,
+        pytest.raises(ServerError, match=r"ssh://127\.0\.0\.1:1 cannot be reached by ssh"),
     ):
         servers.get(B8)
 
@@ -359,6 +354,7 @@ from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from tests.servers.test_systemd import B8, settings
 from pytest_ddtree.servers.pool import ServerPool
+from pytest_ddtree.servers.ports import PortHold
 from pytest_ddtree.servers.systemd import SystemdBackend
 run, machine, *lease = sys.argv[1:]
 made = settings(Path(run))
@@ -368,6 +364,20 @@ pool.get(B8)
 print("ready", flush=True)
 time.sleep(600)
 """
+
+
+@contextlib.contextmanager
+def owning(tmp_path: Path, machine: Machine, *lease: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has taken the unit over."""
+    command = [sys.executable, "-c", _OWNER, str(tmp_path), str(machine.root), *lease]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline().strip() == "ready"
+        yield owner
+    finally:
+        owner.kill()
+        owner.communicate()
 
 
 def _children(pid: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ddtree.servers import unitfile
@@ -80,6 +80,7 @@ def test_units_without_a_command() -> None:
     assert unitfile.exec_start("[Service]\nExecStart=\n") is None
 
 
+@example(["a\u2028b"])
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs", "Cc"))), min_size=1))
 def test_what_is_escaped_comes_back(words: list[str]) -> None:
     line = " ".join(["/bin/x", *map(unitfile.escape, words)])

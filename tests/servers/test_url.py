@@ -52,6 +52,10 @@ def foreign(args: str = "", **script: Any) -> Iterator[str]:
     ]
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
     try:
+        # A server that is said to run is given seconds for a connection, not for its start.
+        assert support.eventually(
+            lambda: ports.listening("127.0.0.1", hold.port) or process.poll() is not None
+        )
         yield f"http://127.0.0.1:{hold.port}"
     finally:
         hold.release()

@@ -7,8 +7,7 @@ Keys (all optional):
   info: overrides of /server_info, "drop" removes                                     generate: ok | 500 | hang | short | empty
   health: ok | 503 | hang                                                name: served_model_name to claim
   info_after: {"count", "info"} (overrides after so many generations)      metrics: text of /metrics        flush: status
-  node_life_s, node_ends_at: the life of a node that serves no HTTP, and a file that ends (and is removed by) one
-  after_ready: {"s": seconds, "text", "code"} (dies so long after it became ready)
+  node_ends_at: a file that ends (and is removed by) a node that serves no HTTP
 """
 
 from __future__ import annotations
@@ -210,8 +209,7 @@ def main() -> None:
     if args["node_rank"]:
         say(f"node {args['node_rank']} of {args['nnodes']} serves no HTTP")
         ends = SCRIPT.get("node_ends_at")
-        deadline = time.monotonic() + SCRIPT.get("node_life_s", 600)
-        while time.monotonic() < deadline and not stop.wait(0.05):
+        while not stop.wait(0.05):
             if ends is not None and os.path.exists(ends):
                 os.remove(ends)
                 break
@@ -231,10 +229,6 @@ def main() -> None:
         crash(fault)
     State.up = True
     say("The server is fired up and ready to roll!")
-    if "after_ready" in SCRIPT:
-        stop.wait(SCRIPT["after_ready"]["s"])
-        if not stop.is_set():
-            crash(SCRIPT["after_ready"])
     stop.wait()
     say("SIGTERM received. Draining requests and shutting down...")
     if isinstance(how, (int, float)):
