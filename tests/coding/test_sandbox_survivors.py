@@ -32,18 +32,23 @@ def sleep(): time.sleep(3600)
 '''
 sandbox = Sandbox(Limits(cpu_s=600, wall_s=600), workers=3).open()
 lock = threading.Lock()
+said = threading.Semaphore(0)
 def work(what):
     with sandbox.session(SOURCE) as (run, loaded):
         child = decode(call(run, "pid", (), {}).encoded)
         with lock:
             print("child", child, flush=True)
+        said.release()
         if what == "idle":
             time.sleep(3600)
         call(run, what, (), {})
 threads = [threading.Thread(target=work, args=(what,), daemon=True) for what in ("loop", "sleep", "idle")]
 for thread in threads:
     thread.start()
-time.sleep(1)
+for _ in threads:
+    said.acquire()
+# What they were told next reaches them meanwhile; where it does not, they wait, which one of them does anyway.
+time.sleep(0.5)
 for pid in sandbox.pids:
     print("zygote", pid, flush=True)
 print("ready", flush=True)
@@ -80,8 +85,8 @@ def test_nothing_survives_the_owner(how: signal.Signals, tmp_path: Path) -> None
         assert not any(map(gone, everyone))
         assert any(tmp_path.iterdir())
         owner.send_signal(how)
-        owner.wait(30)
-        deadline = time.monotonic() + 30
+        owner.wait(60)
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not (all(map(gone, everyone)) and not any(tmp_path.iterdir())):
             time.sleep(0.02)
         assert [pid for pid in everyone if not gone(pid)] == []
