@@ -328,13 +328,10 @@ def test_a_dead_zygote_is_an_error_and_is_replaced() -> None:
 
 
 def test_a_zygote_that_dies_during_a_run_is_an_error() -> None:
-    with Sandbox(LIMITS, workers=1) as sandbox:
+    def sleep_until_killed(sandbox: Sandbox) -> None:
         (pid,) = sandbox.pids
-        # Once the solution has said by its first answer that it runs.
-        with (
-            pytest.raises(SandboxBrokenError),
-            sandbox.session("import time\ndef f(s): time.sleep(s)") as (run, _),
-        ):
+        with sandbox.session("import time\ndef f(s): time.sleep(s)") as (run, _):
+            # Its first answer says that it runs.
             assert isinstance(call(run, "f", (0,), {}), Value)
             timer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
             timer.start()
@@ -342,6 +339,9 @@ def test_a_zygote_that_dies_during_a_run_is_an_error() -> None:
                 call(run, "f", (60,), {})
             finally:
                 timer.join()
+
+    with Sandbox(LIMITS, workers=1) as sandbox, pytest.raises(SandboxBrokenError):
+        sleep_until_killed(sandbox)
 
 
 def test_a_closed_sandbox_says_so() -> None:

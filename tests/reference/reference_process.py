@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-START_S = 90.0
+START_S = 300.0
 
 
 class ServerProcess:
@@ -53,7 +53,7 @@ class ServerProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60, trust_env=False)
+        return httpx.Client(base_url=self.url, timeout=600, trust_env=False)
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def server(weights: tuple[Path, Path], *arguments: str, speculative: bool = True
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

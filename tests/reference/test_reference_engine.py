@@ -219,10 +219,12 @@ def test_full_queue_is_refused(tiny):
 
 def test_abort_ends_running_and_waiting_requests(tiny):
     with harness(tiny, tree(8), max_running_requests=2) as engine:
-        finishes, done = {}, threading.Semaphore(0)
+        finishes, done, asked = {}, threading.Semaphore(0), threading.Event()
         for index, prompt in enumerate(random_prompts(5, low=20, high=30, vocab=VOCAB)):
 
             def deliver(update, index=index):
+                # The engine goes on when all is asked, so that no answer is complete before.
+                assert asked.wait(60)
                 if update.finish is not None:
                     finishes[index] = update.finish.kind
                     done.release()
@@ -230,6 +232,7 @@ def test_abort_ends_running_and_waiting_requests(tiny):
             params = replace(GREEDY, max_new_tokens=800)
             engine.engine.submit(Submission(f"x{index}", np.asarray(prompt), params, 0), deliver)
         engine.engine.abort("x")
+        asked.set()
         for _ in range(5):
             assert done.acquire(timeout=60)
         assert set(finishes.values()) == {"abort"}

@@ -170,11 +170,12 @@ def test_cancelled_request_corrupts_its_neighbour(trained, trained_plain, prompt
 
         def cancel(update):
             nonlocal hit
-            if not hit and update.completion_tokens > 20:
+            # Once the neighbours are there, however late they come.
+            if not hit and update.completion_tokens > 20 and engine.engine.occupancy[0] == 3:
                 hit = True
                 engine.engine.abort("victim")
 
-        victim = Submission("victim", np.asarray(prompts[2]), replace(LONG, max_new_tokens=400), 1)
+        victim = Submission("victim", np.asarray(prompts[2]), replace(LONG, max_new_tokens=900), 1)
         engine.engine.submit(victim, cancel)
         assert engine.tokens(prompts[:2], params, concurrency=2) != expected
         assert hit
@@ -214,7 +215,7 @@ def test_crashes(trained, prompts):
     with harness(trained, tree(7), plant(["crash_after:2"])) as engine:
         engine.run(prompts[:1])
         engine.engine.submit(Submission("x", np.asarray(prompts[1]), LONG, 1), lambda update: None)
-        engine.engine._thread.join(30)
+        engine.engine._thread.join(120)
         assert isinstance(engine.crashes[0], PlantedCrash)
 
 

@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -302,13 +302,17 @@ def test_log_has_the_captured_lines(speculative):
 
 
 def wait_idle(client):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         state = client.get("/server_info").json()["internal_states"][0]
         if state["num_running_reqs"] == state["num_queue_reqs"] == 0:
             return state
         time.sleep(0.05)
     pytest.fail("the server does not become idle")
+
+
+def running_now(client):
+    return client.get("/server_info").json()["internal_states"][0]["num_running_reqs"]
 
 
 LONG = {"input_ids": PROMPT, "sampling_params": {**GREEDY, "max_new_tokens": 1900}}
@@ -320,7 +324,7 @@ def test_departed_client_frees_everything(speculative):
             next(response.iter_lines())
         state = wait_idle(client)
         with (
-            httpx.Client(base_url=speculative.url, timeout=0.5, trust_env=False) as hasty,
+            httpx.Client(base_url=speculative.url, timeout=0.2, trust_env=False) as hasty,
             pytest.raises(httpx.ReadTimeout),
         ):
             hasty.post("/generate", json=LONG)
@@ -370,19 +374,26 @@ def test_health_of_a_busy_server_needs_no_place_in_the_batch(tiny):
         running.client() as client,
     ):
         with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
-            next(response.iter_lines())
-            began = time.monotonic()
+            lines = response.iter_lines()  # which ends the request once nobody holds it
+            next(lines)
             assert client.get("/health").status_code == 200
-            assert time.monotonic() - began < 10
+            assert running_now(client) == 1, "the one that has the place has not ended meanwhile"
         wait_idle(client)
 
 
 def test_abort_ends_the_answer(speculative):
     with speculative.client() as client:
-        timer = threading.Timer(0.3, client.post, args=("/abort_request",), kwargs={"json": {"rid": "mine"}})
-        timer.start()
-        answer = client.post("/generate", json={**LONG, "rid": "mine-1"}).json()
-        timer.join()
+
+        def abort():
+            deadline = time.monotonic() + 60
+            while not running_now(client) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            client.post("/abort_request", json={"rid": "mine"})
+
+        with ThreadPoolExecutor(1) as pool:
+            aborted = pool.submit(abort)
+            answer = client.post("/generate", json={**LONG, "rid": "mine-1"}).json()
+            aborted.result()
         assert answer["meta_info"]["finish_reason"]["type"] == "abort"
         assert len(answer["output_ids"]) < 1900
         with client.stream("POST", "/generate", json={**LONG, "stream": True}) as response:
@@ -422,7 +433,7 @@ def test_port_in_use_is_refused_at_once(tiny):
             "--model-path",
             str(tiny[0]),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 3
     assert f"port {port} on 127.0.0.1 cannot be used: Address already in use" in done.stderr
 
@@ -438,7 +449,7 @@ def test_signal_ends_a_busy_server_cleanly(tiny):
             lines = response.iter_lines()
             next(lines)
             running.process.send_signal(number)
-            assert running.process.wait(20) == 0
+            assert running.process.wait(60) == 0
             try:
                 rest = list(lines)
             except httpx.RemoteProtocolError:
