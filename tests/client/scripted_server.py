@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,9 +35,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Script:
-    """Writes as (seconds after the previous one, bytes), then what becomes of the connection."""
+    """Writes as (seconds after the previous one, or what has to happen before, and bytes), then what becomes of the connection."""
 
-    writes: Sequence[tuple[float, bytes]]
+    writes: Sequence[tuple[float | threading.Event, bytes]]
     end: End = "keep"
 
 
@@ -153,7 +154,9 @@ class ScriptedServer:
         self.asked.append(asked)
         script = self.handler(asked)
         for delay, data in script.writes:
-            if delay:
+            if isinstance(delay, threading.Event):
+                await asyncio.to_thread(delay.wait, 60)
+            elif delay:
                 await asyncio.sleep(delay)
             self.sent.append((time.perf_counter_ns(), connection, data))
             writer.write(data)

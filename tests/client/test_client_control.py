@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import (
     HEAD,
+    LAST_CHUNK,
     Asked,
     Script,
     ScriptedServer,
@@ -117,15 +118,20 @@ def test_any_sample_is_read_back(metric: str, labels: dict[str, str], value: flo
 
 
 def test_the_transport_serves_plain_httpx() -> None:
+    first_came = threading.Event()
+
     async def read(url: str) -> tuple[list[bytes], int, int]:
-        async with httpx.AsyncClient(transport=StreamTransport(), timeout=5.0) as client:
+        async with httpx.AsyncClient(transport=StreamTransport(), timeout=60.0) as client:
             async with client.stream("POST", url + "/x", json={"a": 1}) as response:
-                parts = [part async for part in response.aiter_raw()]
+                parts = []
+                async for part in response.aiter_raw():
+                    parts.append(part)
+                    first_came.set()
                 reads = len(response.extensions[ARRIVALS])
             again = await client.get(url + "/y", params={"q": "1"})
             return parts, reads, again.status_code
 
-    live = stream([b"data: a\n\n", b"data: b\n\n"], gap_s=0.02, done=False)
+    live = Script([(0.0, HEAD + chunk(b"data: a\n\n")), (first_came, chunk(b"data: b\n\n") + LAST_CHUNK)])
     with ScriptedServer(lambda asked: live) as server, LoopThread() as loop:
         parts, reads, status = loop.run(read(server.url))
     assert b"".join(parts) == b"data: a\n\ndata: b\n\n"
@@ -211,7 +217,7 @@ def test_a_coroutine_is_cancelled_when_its_time_is_over() -> None:
 
     with LoopThread() as loop:
         with pytest.raises(TimeoutError):
-            loop.run(work(), timeout=0.05)
+            loop.run(work(), timeout=0.5)
         assert cleaned.is_set()
 
 
@@ -245,10 +251,18 @@ def test_what_runs_at_the_end_is_cancelled() -> None:
 
 
 INTERRUPTED = """
-import asyncio, sys, time
+import asyncio, sys, threading
 from pytest_ddtree.client.loop import LoopThread, loop_factory
 
+def waits():
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame is not None and frame.f_code is not LoopThread.wait.__code__:
+        frame = frame.f_back
+    return frame is not None
+
 async def work():
+    while not waits():
+        await asyncio.sleep(0.01)
     print("working", flush=True)
     try:
         await asyncio.sleep(60)
@@ -266,9 +280,9 @@ def test_an_interrupt_ends_the_wait_and_the_coroutine() -> None:
     with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "working\n"
-        # The wait of the main thread begins a moment after the coroutine's first line.
+        # The main thread is in `wait`, and a moment later where it is to be interrupted.
         time.sleep(0.2)
         os.kill(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     assert out == "cleaned\ninterrupted\n"
     assert process.returncode == 0

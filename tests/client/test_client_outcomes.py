@@ -39,7 +39,8 @@ def test_a_stream_gives_ids_text_times_and_counts(connect: Any, ask: Any) -> Non
 
 
 def test_arrivals_lie_between_the_sends_that_they_belong_to(connect: Any, ask: Any) -> None:
-    server, client = connect(stream(EVENTS, gap_s=0.02))
+    # Long enough for a reader that is held up for a while.
+    server, client = connect(stream(EVENTS, gap_s=0.2))
     record = client.generate(ask())
     sent = [at for at, _, data in server.sent if b"output_ids" in data]
     for index, one in enumerate(record.chunks):
@@ -197,12 +198,19 @@ def test_more_counted_than_sent_is_no_answer(connect: Any, ask: Any) -> None:
     assert client.generate(ask()).outcome == "malformed"
 
 
-@pytest.mark.parametrize("writes", [[], [(0.0, HEAD)], [(0.0, HEAD), (0.0, chunk(EVENTS[0]))]])
-def test_a_server_that_never_ends_meets_the_deadline(connect: Any, ask: Any, writes: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("writes", "deadline_s"),
+    # Time enough for a first chunk to come where one is sent.
+    [([], 0.2), ([(0.0, HEAD)], 0.2), ([(0.0, HEAD), (0.0, chunk(EVENTS[0]))], 1.0)],
+)
+def test_a_server_that_never_ends_meets_the_deadline(
+    connect: Any, ask: Any, writes: list[Any], deadline_s: float
+) -> None:
     _, client = connect(Script(writes, "hang"))
-    record = client.generate(ask(), deadline_s=0.2)
+    client.prepare(1)
+    record = client.generate(ask(), deadline_s=deadline_s)
     assert record.outcome == "timeout"
-    assert "0.2 s" in (record.error or "")
+    assert f"{deadline_s:g} s" in (record.error or "")
     assert len(record.chunks) == (1 if len(writes) == 2 else 0)
 
 
@@ -235,7 +243,8 @@ def test_a_timed_out_request_leaves_no_connection_behind(connect: Any, ask: Any)
 
     server: ScriptedServer
     server, client = connect(handler)
-    assert client.generate(ask(), deadline_s=0.1).outcome == "timeout"
+    client.prepare(1)
+    assert client.generate(ask(), deadline_s=0.5).outcome == "timeout"
     assert client.generate(ask()).ok
     assert server.connections == 2
 

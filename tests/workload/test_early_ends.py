@@ -31,7 +31,7 @@ def measured(serve: Any, kept: list[Round], limits: EndingLimits | None) -> None
             return as_json({})
         number = prompts.setdefault(tuple(asked.json["input_ids"]), len(prompts))
         ids = [END, *range(100, 139)] if number in EARLY else list(range(100, 140))
-        return stream(generate_events([ids[:20], ids[20:]], finish={"type": "length"}), gap_s=0.002)
+        return stream(generate_events([ids[:20], ids[20:]], finish={"type": "length"}), gap_s=0.01)
 
     _, client = serve(answer)
     client.loop.run(

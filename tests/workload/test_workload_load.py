@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -47,7 +48,8 @@ def test_records_come_in_the_order_of_the_requests(serve: Any) -> None:
 
 
 def test_exactly_as_many_are_under_way_as_asked_for(serve: Any) -> None:
-    _, client = serve(lambda asked: answer(asked, 0.01))
+    # Far longer than it takes to send the first three.
+    _, client = serve(lambda asked: answer(asked, 0.05))
     load = client.loop.run(closed_loop(client.asynchronous, requests(12), concurrency=3))
     edges = sorted(
         edge for record in load.records for edge in ((record.sent_ns, 1), (record.chunks[-1].at_ns, -1))
@@ -63,10 +65,11 @@ def test_starts_are_spread_over_one_service_time(serve: Any) -> None:
     _, client = serve(lambda asked: answer(asked, 0.1))
     starts = stagger_starts(4, 0.2)
     assert starts == pytest.approx((0.0, 0.05, 0.1, 0.15))
+    began = time.perf_counter_ns()
     load = client.loop.run(closed_loop(client.asynchronous, requests(4), concurrency=4, starts_s=starts))
     sent = [record.sent_ns for record in load.records]
-    # A loop may begin late with the first one, never early with the others.
-    assert all((later - sent[0]) / 1e9 > start - 0.04 for later, start in zip(sent, starts, strict=True))
+    # A loop may be late, never early.
+    assert all((at - began) / 1e9 > start for at, start in zip(sent, starts, strict=True))
     assert sent == sorted(sent)
 
 
@@ -82,7 +85,7 @@ def test_nothing_more_is_sent_to_a_server_that_hangs(serve: Any) -> None:
     server, client = serve(
         lambda asked: Script([(0.0, HEAD)], "hang") if len(server.asked) > 2 else answer(asked)
     )
-    load = client.loop.run(closed_loop(client.asynchronous, requests(20), concurrency=2, deadline_s=0.3))
+    load = client.loop.run(closed_loop(client.asynchronous, requests(20), concurrency=2, deadline_s=1.0))
     assert measure(load).failures == {"timeout": 2, "not_sent": 16}
     assert len(server.asked) == 4
 
@@ -110,7 +113,7 @@ def test_a_cell_runs_its_rounds_with_other_prompts_and_a_flushed_cache(serve: An
     spec = CellSpec(context=2, concurrency=2, output=40)
     rule = SamplingRule(precision=0.9, min_rounds=2, max_rounds=3)
     # Whether the machine that runs the tests is busy is not what this is about.
-    limits = ClientLimits(cpu_share=100.0, lag_of_latency=100.0)
+    limits = ClientLimits(cpu_share=100.0, lag_of_latency=100.0, coalesced_share=1.0)
     result = client.loop.run(
         measure_cell(
             client.asynchronous, make_requests, spec, rule, kernel_stamps=lambda: True, limits=limits
@@ -127,7 +130,7 @@ def test_a_warm_cache_has_seen_every_prompt_of_the_round(serve: Any) -> None:
     server, client = serve(lambda asked: answer(asked, 0.01))
     spec = CellSpec(context=2, concurrency=2, output=40, turnovers=1, cache="warm")
     rule = SamplingRule(precision=0.9, min_rounds=2, max_rounds=2)
-    limits = ClientLimits(cpu_share=100.0, lag_of_latency=100.0)
+    limits = ClientLimits(cpu_share=100.0, lag_of_latency=100.0, coalesced_share=1.0)
     client.loop.run(
         measure_cell(
             client.asynchronous, make_requests, spec, rule, kernel_stamps=lambda: True, limits=limits
