@@ -73,7 +73,7 @@ class Servers:
     def planted(self, arguments: Sequence[str], *faults: str) -> str:
         """A server with these arguments and faults, its cache empty and its requests counted from one."""
         url = self.url(*arguments, "--plant-switch")
-        response = httpx.post(f"{url}/plant", json={"plant": list(faults)}, timeout=60.0)
+        response = httpx.post(f"{url}/plant", json={"plant": list(faults)}, timeout=60.0, trust_env=False)
         if response.status_code != 200:
             raise RuntimeError(f"{', '.join(faults)} could not be planted: {response.text}")
         return url

@@ -121,7 +121,7 @@ def test_the_transport_serves_plain_httpx() -> None:
     first_came = threading.Event()
 
     async def read(url: str) -> tuple[list[bytes], int, int]:
-        async with httpx.AsyncClient(transport=StreamTransport(), timeout=60.0) as client:
+        async with httpx.AsyncClient(transport=StreamTransport(), timeout=60.0, trust_env=False) as client:
             async with client.stream("POST", url + "/x", json={"a": 1}) as response:
                 parts = []
                 async for part in response.aiter_raw():
@@ -142,7 +142,8 @@ def test_the_transport_serves_plain_httpx() -> None:
 
 def test_the_transport_honours_httpx_read_timeouts() -> None:
     async def read(url: str) -> None:
-        async with httpx.AsyncClient(transport=StreamTransport(), timeout=0.1) as client:
+        timeout = httpx.Timeout(60.0, read=0.1)
+        async with httpx.AsyncClient(transport=StreamTransport(), timeout=timeout, trust_env=False) as client:
             await client.get(url)
 
     silent = Script([(0.0, HEAD + chunk(b"a"))], "hang")

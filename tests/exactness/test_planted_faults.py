@@ -96,12 +96,13 @@ async def test_a_cache_that_evicts_is_no_fault(small: Bench, servers: Servers) -
 
 def test_what_acts_at_start_or_is_unknown_is_not_planted_into_a_running_server(servers: Servers) -> None:
     url = servers.planted(tree_arguments())
-    for name, says in (("rounding_noise", "acts while a server starts"), ("no_such_fault", "is unknown")):
-        response = httpx.post(f"{url}/plant", json={"plant": [name]})
-        assert response.status_code == 400
-        assert says in response.text
-    assert httpx.get(f"{url}/server_info").json()["plant"] == []
-    assert httpx.post(f"{servers.url()}/plant", json={"plant": []}).status_code == 404
+    with httpx.Client(trust_env=False, timeout=60.0) as client:
+        for name, says in (("rounding_noise", "acts while a server starts"), ("no_such_fault", "is unknown")):
+            response = client.post(f"{url}/plant", json={"plant": [name]})
+            assert response.status_code == 400
+            assert says in response.text
+        assert client.get(f"{url}/server_info").json()["plant"] == []
+        assert client.post(f"{servers.url()}/plant", json={"plant": []}).status_code == 404
 
 
 def test_every_planted_fault_has_a_test_meant_for_it() -> None:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,7 @@ def known(source: Path) -> int:
 
 
 def gone(folder: Path) -> bool:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     return not folder.exists()
@@ -82,30 +84,32 @@ time.sleep(600)
 """
 
 
-def owner(source: Path, folder: Path) -> tuple[subprocess.Popen[str], int]:
+@contextmanager
+def owner(source: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A session with a worktree, and the process id of its watcher."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNING, str(source), str(folder)], stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    return process, int(process.stdout.readline())
+    try:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_they_are_removed_after_sigkill(tmp_path: Path, source: Path) -> None:
     folder = tmp_path / "worktrees"
-    process, _ = owner(source, folder)
-    assert known(source) == 1
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=30)
+    with owner(source, folder):
+        assert known(source) == 1
     assert gone(folder)
     assert known(source) == 0
 
 
 def test_where_the_watcher_was_killed_too_the_next_session_removes_them(tmp_path: Path, source: Path) -> None:
     folder = tmp_path / "worktrees"
-    process, watcher = owner(source, folder)
-    os.kill(watcher, signal.SIGKILL)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=30)
+    with owner(source, folder) as (_, watcher):
+        os.kill(watcher, signal.SIGKILL)
     assert (folder / "base").is_dir()
     mine = tmp_path / "mine"
     git(source, "worktree", "add", "--detach", str(mine), "main")
