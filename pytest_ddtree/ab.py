@@ -15,76 +15,27 @@ from typing import Any
 from pytest_ddtree import __version__
 from pytest_ddtree.ab_outcome import AbOutcome, report_of
 from pytest_ddtree.budget import FLAG, Budget, duration
+from pytest_ddtree.build_run import BuildRun
 from pytest_ddtree.errors import Infrastructure, NotKept
 from pytest_ddtree.exactness.levels import collect, first_divergence
 from pytest_ddtree.exactness.rule import judge
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import BASELINE, CellKey, Config
 from pytest_ddtree.options import Settings, settings_json
-from pytest_ddtree.plan import Plan
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.results.builds import BuildSpec
 from pytest_ddtree.results.change import Comparison
+from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.model import Failing
 from pytest_ddtree.results.order import Block, blocks
-from pytest_ddtree.results.runs import FILE, SESSION
+from pytest_ddtree.results.runs import FILE
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.selectors import headline_cells
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.results.taking_turns import AbDesign, in_turns
-from pytest_ddtree.run import Run
 from pytest_ddtree.servers.errors import ServerError
 from pytest_ddtree.servers.source import state
 from pytest_ddtree.worktrees import NoWorktree, Worktrees
-
-Keep = Callable[..., None]
-
-
-class BuildRun(Run):
-    """The session of one build: its records carry the build's name, and its servers go when another build's turn comes."""
-
-    def __init__(
-        self,
-        spec: BuildSpec,
-        settings: Settings,
-        configs: tuple[Config, ...],
-        *,
-        folder: Path,
-        keep: Keep,
-        progress: Callable[[str], None],
-    ) -> None:
-        super().__init__(
-            settings, configs, Plan(), progress=lambda text: progress(f"build {spec.name}: {text}")
-        )
-        self.spec = spec
-        self.run_dir = folder / spec.name
-        self.chosen: dict[tuple[str, int], tuple[int, ...]] = {}
-        """Prompts that this build's baseline made necessary; the other builds use them too."""
-        self._keep = keep
-        self._said = False
-
-    @property
-    def build_name(self) -> str | None:
-        return self.spec.name
-
-    def store(self, kind: str, **fields: Any) -> None:
-        """Append one record, with the build's name, to the file that all builds share."""
-        if not self._said:
-            self._said = True
-            self._keep(
-                "fingerprint", build=self.spec.name, scope=SESSION, fingerprint=self.fingerprint.as_json()
-            )
-        if kind == "round":
-            fields = {"round": {**fields["round"], "build": self.spec.name}}
-        elif kind == "prompts":
-            self.chosen[(fields["workload"], fields["context_tokens"])] = tuple(fields["indices"])
-        elif kind == "verdict":
-            fields.setdefault("against", self.spec.name)
-        self._keep(kind, build=self.spec.name, **fields)
-
-    def release(self) -> None:
-        """Stop this build's servers and give the GPU back; the next one that is asked for is a new start."""
-        self.servers.release()
 
 
 class Ab:
@@ -129,6 +80,7 @@ class Ab:
         self._store: Store | None = None
         self._worktrees: Worktrees | None = None
         self._runs: dict[str, BuildRun] = {}
+        self._fingerprints: dict[str, Fingerprint] = {}
         self._failed: dict[Config, Infrastructure] = {}
         self._done: set[tuple[Config, Block]] = set()
 
@@ -163,7 +115,21 @@ class Ab:
     def report(self) -> Report:
         """What came out so far, for reports."""
         return report_of(
-            self.outcomes.values(), self.failing, started=self.started.isoformat(), run=self.folder.name
+            self.outcomes.values(),
+            self.failing,
+            started=self.started.isoformat(),
+            run=self.folder.name,
+            fingerprints=self._fingerprints,
+        )
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Ids of the configs that have figures on two builds and no outcome, because the session or a server ended."""
+        begun = dict.fromkeys(config for config, _ in self._done if config not in self.outcomes)
+        return tuple(
+            config.id
+            for config in begun
+            if sum(any(name == config.id for name, _ in run.results.cells) for run in self._runs.values()) > 1
         )
 
     def alarm(self) -> None:
@@ -349,6 +315,9 @@ class Ab:
             names = [spec.name for spec in self._specs]
             self._store.append("ab", builds=names, **self._design.as_json())
         self._store.append(kind, **fields)
+        if kind == "fingerprint":
+            scope = f"{fields['build']}:{fields['scope']}"
+            self._fingerprints.setdefault(scope, Fingerprint.from_json(fields["fingerprint"]))
 
 
 def importable(checkout: Path) -> Path:

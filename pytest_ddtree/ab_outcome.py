@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.report.comparison import lines, undecided_lines, verdict_lines
 from pytest_ddtree.report.findings import Report, of_builds
 from pytest_ddtree.results.change import Change, Comparison
+from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import Gate
 from pytest_ddtree.results.model import Failing
 
@@ -115,9 +117,14 @@ def _worst(comparison: Comparison) -> str:
 
 
 def report_of(
-    outcomes: Iterable[AbOutcome], failing: Iterable[Failing] = (), *, started: str, run: str
+    outcomes: Iterable[AbOutcome],
+    failing: Iterable[Failing] = (),
+    *,
+    started: str,
+    run: str,
+    fingerprints: Mapping[str, Fingerprint] = MappingProxyType({}),
 ) -> Report:
-    """A session's comparisons for the reports that show gates, findings and verdicts."""
+    """A session's comparisons for the reports that show gates, findings and verdicts; `fingerprints` as `Report` has them."""
     outcomes = tuple(outcomes)
     results = of_builds(
         [one for outcome in outcomes for one in outcome.judged],
@@ -126,4 +133,4 @@ def report_of(
         warnings=[outcome.stopped for outcome in outcomes if outcome.stopped],
         strict=any(outcome.strict for outcome in outcomes),
     )
-    return Report(results, started, run)
+    return Report(results, started, run, fingerprints)

@@ -65,10 +65,7 @@ async def measure_rounds(
         wrong = wrong_steps(load.records)
         if wrong is not None:
             raise AcceptLengthWrong(f"{config} {key.id}, {wrong}")
-        # Where prompts can still be chosen each round stands for itself; else all rounds of the cell do together.
-        natural = natural_endings(
-            load.records, eos, limits=natural_limits, earlier=() if natural_limits else seen
-        )
+        natural = natural_endings(load.records, eos, limits=natural_limits, earlier=seen)
         seen.append(natural)
         counted = None if watch is None else watch.counted_steps
         one = stamp(_round(config, key, number, load, cell, spec, natural, counted))

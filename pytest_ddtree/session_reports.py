@@ -24,6 +24,10 @@ def summarise(terminalreporter: pytest.TerminalReporter) -> None:
         for outcome in ab.outcomes.values():
             for line in scrub(outcome.lines(), secrets):
                 terminalreporter.write_line(line)
+        for config_id in ab.unfinished:
+            terminalreporter.write_line(
+                f"{config_id}: not finished; `pytest-ddtree compare {ab.folder}` compares what was measured"
+            )
         terminalreporter.write_line(f"results: {ab.folder}")
         if ab.outcomes or ab.failing:
             _to_github(terminalreporter, ab.report(), secrets)

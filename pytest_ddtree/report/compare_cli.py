@@ -43,6 +43,14 @@ def run(argv: Sequence[str]) -> int:
     except (NoSuchRun, Infrastructure) as error:
         print(f"pytest-ddtree compare: {error}", file=sys.stderr)
         return 2
+    for stored in (before, now):
+        if stored.builds:
+            print(
+                f"pytest-ddtree compare: {stored.id} is a comparison of builds itself, not of one build with another run; "
+                f"`pytest-ddtree compare {options.before if stored is before else options.now}` shows it",
+                file=sys.stderr,
+            )
+            return 2
     unlike = setting_differences(before, now)
     if unlike:
         print("these runs are not of the same hardware, models and workload:", file=sys.stderr)

@@ -19,7 +19,7 @@ WEIGHTS = get_args(Weight)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that a report shows. `fingerprints` by scope: `session`, or a config id."""
+    """Everything that a report shows. `fingerprints` by scope: `session`, or a config id; of a build `NAME:session`, `NAME:CONFIG`."""
 
     results: Results
     started: str = ""
@@ -38,7 +38,7 @@ class Report:
             warnings=stored.results.warnings,
             strict=stored.results.strict,
         )
-        return cls(results, stored.started, stored.id)
+        return cls(results, stored.started, stored.id, stored.fingerprints)
 
 
 def of_builds(

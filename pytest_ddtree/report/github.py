@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_ddtree.report.findings import Finding, Report, calm, findings
-from pytest_ddtree.report.rows import HEAD, cell_rows, condition_rows, verdict_rows
+from pytest_ddtree.report.rows import GATE_HEAD, HEAD, cell_rows, condition_rows, gate_rows, verdict_rows
 from pytest_ddtree.report.threeway import FLAT_HEAD, flat_rows
 from pytest_ddtree.results.secrets import scrub
 
@@ -42,19 +42,9 @@ def markdown(report: Report) -> str:
     compared = list(flat_rows(report.results))
     if compared:
         parts.append("### Best baseline, chain and tree\n\n" + _table(FLAT_HEAD, compared))
-    gates = [
-        (
-            gate["what"],
-            gate["metric"],
-            gate["outcome"],
-            f"{-gate['loss']:+.1%}",
-            gate.get("threshold") or f"{gate['tolerance']:.1%}",
-        )
-        for gate in report.results.gates
-    ]
+    gates = gate_rows(report.results)
     if gates:
-        head = ("gate", "metric", "outcome", "better or worse by", "tolerance or threshold")
-        parts.append("### Gates\n\n" + _table(head, gates))
+        parts.append("### Gates\n\n" + _table(GATE_HEAD, gates))
     conditions = condition_rows(report)
     if conditions:
         table = _table(("what", "value"), conditions)

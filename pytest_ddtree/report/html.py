@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from pytest_ddtree.report.findings import Finding, Report, calm, findings
-from pytest_ddtree.report.rows import HEAD, cell_rows, condition_rows, verdict_rows
+from pytest_ddtree.report.rows import GATE_HEAD, HEAD, cell_rows, condition_rows, gate_rows, verdict_rows
 from pytest_ddtree.report.threeway import FLAT_HEAD, flat_rows
 
 _STYLE = """
@@ -114,26 +114,7 @@ def _speedups(report: Report) -> str:
 
 
 def _gates(report: Report) -> str:
-    head = (
-        "outcome",
-        "gate",
-        "metric",
-        "better or worse by",
-        "tolerance or threshold",
-        "smallest loss it could see",
-    )
-    rows = [
-        (
-            str(gate["outcome"]),
-            str(gate["what"]),
-            str(gate["metric"]),
-            f"{-gate['loss']:+.1%}",
-            gate.get("threshold") or f"{gate['tolerance']:.1%} ({gate['tolerance_why']})",
-            f"{gate['smallest_visible']:.1%}",
-        )
-        for gate in report.results.gates
-    ]
-    return _section("Gates", head, rows, marked=0)
+    return _section("Gates", GATE_HEAD, gate_rows(report.results), marked=0)
 
 
 def _coding(report: Report) -> str:

@@ -21,6 +21,17 @@ HEAD = (
     "rounds",
 )
 
+GATE_HEAD = (
+    "outcome",
+    "gate",
+    "metric",
+    "now",
+    "before",
+    "change of the metric",
+    "tolerance or threshold",
+    "smallest loss it could see",
+)
+
 _CONDITIONS = (
     ("plugin", "plugin.version"),
     ("GPU", "gpu.name"),
@@ -76,16 +87,37 @@ def verdict_rows(results: Results) -> list[tuple[str, str, str]]:
     return rows
 
 
+def gate_rows(results: Results) -> list[tuple[str, ...]]:
+    """One row a gate, with the figures and the sign of its sentence: a time that grows has a plus."""
+    return [
+        (
+            str(gate["outcome"]),
+            str(gate["what"]),
+            str(gate["metric"]),
+            f"{gate['now']:.4g}",
+            f"{gate['before']:.4g}",
+            f"{gate['now'] / gate['before'] - 1:+.1%}" if gate["before"] else "-",
+            gate.get("threshold") or f"{gate['tolerance']:.1%} ({gate['tolerance_why']})",
+            f"{gate['smallest_visible']:.1%}",
+        )
+        for gate in results.gates
+    ]
+
+
 def condition_rows(report: Report) -> list[tuple[str, str]]:
     """What the run depends on, by name; what nobody knows is left out."""
     rows = [("run", report.run), ("started", report.started)]
-    session = report.fingerprints.get(SESSION)
-    if session is not None:
-        rows.extend((name, str(session.get(of) or "")) for name, of in _CONDITIONS)
+    sessions = {_build(scope): of for scope, of in report.fingerprints.items() if _of_session(scope)}
+    for name, key in _CONDITIONS:
+        said = {build: str(of.get(key) or "") for build, of in sessions.items()}
+        if len(set(said.values())) == 1:
+            rows.append((name, next(iter(said.values()))))
+        else:
+            rows.extend((f"{name} of build {build}", value) for build, value in said.items())
     rows.extend(
-        (f"server {scope}", f"version {of.get('version') or 'unknown'}; {of.get('args') or ''}")
+        (f"server {_titled(scope)}", f"version {of.get('version') or 'unknown'}; {of.get('args') or ''}")
         for scope, of in report.fingerprints.items()
-        if scope != SESSION
+        if not _of_session(scope)
     )
     starts = report.results.starts
     if starts:
@@ -98,3 +130,17 @@ def condition_rows(report: Report) -> list[tuple[str, str]]:
     rows.extend(("drift", text) for text in report.results.drift)
     rows.append(("time", report.results.overhead))
     return [(name, value) for name, value in rows if value]
+
+
+def _of_session(scope: str) -> bool:
+    return scope.rpartition(":")[2] == SESSION
+
+
+def _build(scope: str) -> str:
+    """The build of a fingerprint's scope; empty in a run of one."""
+    return scope.rpartition(":")[0]
+
+
+def _titled(scope: str) -> str:
+    build, _, config = scope.rpartition(":")
+    return f"{config} of build {build}" if build else config

@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
     for name, value in condition_rows(report):
         print(f"{name}: {value}")
     print()
-    for finding in findings(stored.results):
+    for finding in findings(report.results):
         print(f"{finding.weight}: {finding.text}")
     print("\n".join(lines(stored.results)))
     for build, results in stored.builds.items():

@@ -57,10 +57,10 @@ def check_gate(value: Mapping[str, Any]) -> None:
     """A gate's outcome as reports show it. Raises KeyError for a field that is missing, ValueError for one that cannot be."""
     if value["outcome"] not in OUTCOMES:
         raise ValueError(f"outcome is {value['outcome']!r}, none of {', '.join(OUTCOMES)}")
-    for name in ("what", "metric", "text"):
+    for name in ("what", "metric", "text", "tolerance_why"):
         if not isinstance(value[name], str):
             raise ValueError(f"{name} is {value[name]!r}, no text")
-    for name in ("loss", "tolerance", "smallest_visible"):
+    for name in ("before", "now", "loss", "tolerance", "smallest_visible"):
         if type(value[name]) not in (int, float) or not math.isfinite(value[name]):
             raise ValueError(f"{name} is {value[name]!r}, no number")
 

@@ -93,9 +93,13 @@ def natural_endings(
     limits: EndingLimits | None = None,
     earlier: Sequence[Endings] = (),
 ) -> Endings:
-    """How natural the answers of a round are. Raises UnnaturalAnswers where they are not, together with those of `earlier` rounds."""
+    """How natural the answers of a round are.
+
+    A round with `limits` of its own stands for itself, because other prompts can still be chosen; else all rounds of a cell do together.
+    Raises UnnaturalAnswers where the answers, with those of `earlier` rounds, are no natural text.
+    """
     found = endings(records, eos, limits)
-    reason = together((*earlier, found)).invalid(limits)
+    reason = together((found,) if limits else (*earlier, found)).invalid(limits)
     if reason is not None:
         raise UnnaturalAnswers(reason)
     return found

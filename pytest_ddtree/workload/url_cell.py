@@ -113,8 +113,7 @@ async def measure_url(
                         f"warning: round {number + 1}: the answers tell {cell.verify_steps} verify steps, the server's counter "
                         f"{watch.counted_steps}: the accept length is uncertain"
                     )
-                earlier = () if limits else found
-                found.append(natural_endings(load.records, eos, limits=limits, earlier=earlier))
+                found.append(natural_endings(load.records, eos, limits=limits, earlier=found))
 
             await client.prepare(spec.concurrency)
             result = await measure_cell(

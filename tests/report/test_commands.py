@@ -123,6 +123,30 @@ def test_builds_of_one_run_are_compared_and_the_corrupt_one_is_blamed(
     assert compare_cli.run(["20260104", *arguments]) == 2
 
 
+def test_a_run_of_builds_is_not_compared_with_another_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_builds(tmp_path, "20260101T0-1", {"base": 150.0, "patched": 120.0})
+    a_run(tmp_path, "20260102T0-1", 150.0)
+    for names in (["20260101", "20260102"], ["20260102", "20260101"]):
+        for anyway in ([], ["--anyway"]):
+            assert compare_cli.run([*names, *anyway, "--results", str(tmp_path)]) == 2
+            captured = capsys.readouterr()
+            assert captured.out == ""
+            assert "20260101T0-1 is a comparison of builds itself" in captured.err
+            assert "`pytest-ddtree compare 20260101` shows it" in captured.err
+
+
+def test_a_run_of_builds_is_shown_with_what_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_builds(tmp_path, "20260101T0-1", {"base": 150.0, "patched": 150.0}, corrupt="patched")
+    assert show_cli.run(["last", "--results", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "failure: b8-k4-wnone on build patched against base: " in shown
+    assert shown.index("failure: ") < shown.index("build base") < shown.index("\nbuild patched")
+
+
 def test_exports_can_be_read_by_what_they_are_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a_run(tmp_path, "20260101T0-1", 150.0)
     arguments = ["last", "--results", str(tmp_path), "--format"]

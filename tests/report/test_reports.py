@@ -18,9 +18,10 @@ from pytest_ddtree.exactness.verdict import Verdict, VerdictKind
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report import export, github, html, jsonreport, terminal
 from pytest_ddtree.report.findings import Finding, Report, findings
+from pytest_ddtree.report.rows import GATE_HEAD, condition_rows, gate_rows
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import Design, gate_cell
-from pytest_ddtree.results.metrics import TOK_S
+from pytest_ddtree.results.metrics import ACCEPT, TOK_S, TTFT_P90, Metric
 from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo
 from pytest_ddtree.results.runs import StoredRun
 from pytest_ddtree.results.secrets import known_secrets
@@ -147,7 +148,7 @@ def test_a_threshold_is_shown_as_a_gate() -> None:
     report = Report(results)
     assert "gates: 1 regressed" in "\n".join(terminal.lines(results))
     assert github.markdown(report).startswith("## ddtree: 1 regression\n")
-    assert "| regressed | -50.0% | ttft\\_p90\\_ms &lt;= 100 @ b8-k4 |" in github.markdown(report)
+    assert "| 200 | 100 | +100.0% | ttft\\_p90\\_ms &lt;= 100 @ b8-k4 |" in github.markdown(report)
     assert "ttft_p90_ms &lt;= 100 @ b8-k4" in html.page(report)
     value = json.loads(json.dumps(jsonreport.session_json(report), allow_nan=False))["gates"][0]
     assert value["low"] < value["loss"] < value["high"]
@@ -155,6 +156,44 @@ def test_a_threshold_is_shown_as_a_gate() -> None:
     one_round = judge_threshold(threshold, "b8-k4-wnone", CellKey(60, 4), {0: 50.0}).as_json()
     assert (one_round["outcome"], one_round["low"]) == ("fine", None)
     assert one_round["loss"] == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("metric", [TOK_S, TTFT_P90, ACCEPT], ids=str)
+@given(change=st.floats(0.1, 9.0))
+def test_a_table_of_gates_has_the_figures_of_its_sentences(metric: Metric, change: float) -> None:
+    gate = gate_cell(
+        "b8-k4-wnone ctx60-c4",
+        metric,
+        {0: 50.0, 1: 60.0},
+        {0: 50.0 * change, 1: 61.0 * change},
+        Tolerance(0.03, "same session"),
+        Design(),
+    )
+    assert gate is not None
+    (row,) = gate_rows(Results(gates=[gate.as_json()]))
+    shown = dict(zip(GATE_HEAD, row, strict=True))
+    assert f", {shown['change of the metric']}, " in str(gate)
+    assert f"tolerance {shown['tolerance or threshold']}" in str(gate)
+    assert float(shown["now"]) == pytest.approx(gate.now, rel=1e-3)
+    assert float(shown["before"]) == pytest.approx(gate.before, rel=1e-3)
+
+
+def test_conditions_of_builds_name_the_build_only_where_they_differ() -> None:
+    common = {"gpu.name": "NVIDIA H200", "engine.kind": "sglang"}
+    prints = {
+        "base:session": Fingerprint({**common, "engine.revision": "abc"}),
+        "base:b8-k4-wnone": Fingerprint({"version": "0.5.20", "args": "--x"}),
+        "patched:session": Fingerprint({**common, "engine.revision": "abd"}),
+    }
+    assert condition_rows(a_report(fingerprints=prints, results=Results())) == [
+        ("run", "20260101T0-1"),
+        ("started", "2026-01-01"),
+        ("GPU", "NVIDIA H200"),
+        ("engine", "sglang"),
+        ("engine revision of build base", "abc"),
+        ("engine revision of build patched", "abd"),
+        ("server b8-k4-wnone of build base", "version 0.5.20; --x"),
+    ]
 
 
 def test_a_summary_shows_the_beginning_of_what_is_long() -> None:

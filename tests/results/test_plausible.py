@@ -16,7 +16,8 @@ from pytest_ddtree.results.runs import read_run
 from pytest_ddtree.results.store import Store, StoreCorrupt
 
 GATE: dict[str, Any] = {
-    "outcome": "fine", "what": "b8 ctx60-c1", "metric": "tok_s", "text": "fine", "loss": -0.1, "tolerance": 0.1, "smallest_visible": 0.2,
+    "outcome": "fine", "what": "b8 ctx60-c1", "metric": "tok_s", "text": "fine", "before": 10.0, "now": 11,
+    "loss": -0.1, "tolerance": 0.1, "tolerance_why": "same session", "smallest_visible": 0.2,
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from session_process import start_session
 
+from pytest_ddtree.report import compare_cli
 from pytest_ddtree.results.answers import FILE
 from pytest_ddtree.results.expected_files import read_expected
 from pytest_ddtree.results.runs import find_runs, read_run
@@ -60,6 +61,35 @@ def test_a_slow_build_that_no_time_is_left_to_confirm_is_an_error(tmp_path: Path
     assert "1 error" in output
     assert "build patched looks worse than base, which is not confirmed: " in output
     assert "--ddtree-time-budget leaves 0 s" in output
+
+
+@pytest.mark.slow
+def test_an_interrupted_comparison_of_builds_says_how_to_see_what_was_measured(tmp_path: Path) -> None:
+    process = start_session(
+        tmp_path,
+        *("-m", "bench", "-k", "test_builds", "-p", "no:cacheprovider"),
+        *("--ddtree-budget=8", "--ddtree-context=60", "--ddtree-concurrency=1", "--ddtree-output=16"),
+        *("--ddtree-exactness-prompts=8", "--ddtree-exactness-output=16", "--ddtree-rounds=8"),
+        *("--ddtree-build=base=args:--log-level info", "--ddtree-build=patched=args:--log-level warning"),
+        *("--ddtree-ab-passes=50", "--ddtree-client-lag=10"),
+    )
+
+    def measured() -> set[str | None]:
+        return {
+            one.build
+            for path in find_runs(tmp_path)
+            for one in read_run(path).rounds
+            if one.config != "baseline"
+        }
+
+    while process.poll() is None and len(measured()) < 2:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    (path,) = find_runs(tmp_path)
+    assert f"not finished; `pytest-ddtree compare {path.parent}` compares what was measured" in output
+    assert compare_cli.run([str(path.parent)]) in (0, 1)
 
 
 @pytest.mark.slow

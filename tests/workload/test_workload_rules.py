@@ -141,7 +141,7 @@ def test_a_round_with_early_ends_is_judged_with_those_before_it(record: Any) -> 
     whole = together([before, found])
     assert (whole.answers, whole.tokens, whole.after_end_share) == (64, 6400, pytest.approx(198 / 6400))
     with pytest.raises(UnnaturalAnswers, match=r"at most 2\.0%"):
-        natural_endings([clean] * 30 + [after] * 2, EOS, limits=UNCHOSEN, earlier=[before])
+        natural_endings([clean] * 30 + [after] * 2, EOS, limits=UNCHOSEN, earlier=[before] * 3)
 
 
 def test_answers_that_loop_make_the_cell_invalid(record: Any) -> None:

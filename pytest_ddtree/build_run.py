@@ -1,0 +1,63 @@
+"""The session of one build in a comparison of builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pytest_ddtree.grid import Config
+from pytest_ddtree.options import Settings
+from pytest_ddtree.plan import Plan
+from pytest_ddtree.results.builds import BuildSpec
+from pytest_ddtree.results.runs import SESSION
+from pytest_ddtree.run import Run
+
+Keep = Callable[..., None]
+
+
+class BuildRun(Run):
+    """The session of one build: its records carry the build's name, and its servers go when another build's turn comes."""
+
+    def __init__(
+        self,
+        spec: BuildSpec,
+        settings: Settings,
+        configs: tuple[Config, ...],
+        *,
+        folder: Path,
+        keep: Keep,
+        progress: Callable[[str], None],
+    ) -> None:
+        super().__init__(
+            settings, configs, Plan(), progress=lambda text: progress(f"build {spec.name}: {text}")
+        )
+        self.spec = spec
+        self.run_dir = folder / spec.name
+        self.chosen: dict[tuple[str, int], tuple[int, ...]] = {}
+        """Prompts that this build's baseline made necessary; the other builds use them too."""
+        self._keep = keep
+        self._said = False
+
+    @property
+    def build_name(self) -> str | None:
+        return self.spec.name
+
+    def store(self, kind: str, **fields: Any) -> None:
+        """Append one record, with the build's name, to the file that all builds share."""
+        if not self._said:
+            self._said = True
+            self._keep(
+                "fingerprint", build=self.spec.name, scope=SESSION, fingerprint=self.fingerprint.as_json()
+            )
+        if kind == "round":
+            fields = {"round": {**fields["round"], "build": self.spec.name}}
+        elif kind == "prompts":
+            self.chosen[(fields["workload"], fields["context_tokens"])] = tuple(fields["indices"])
+        elif kind == "verdict":
+            fields.setdefault("against", self.spec.name)
+        self._keep(kind, build=self.spec.name, **fields)
+
+    def release(self) -> None:
+        """Stop this build's servers and give the GPU back; the next one that is asked for is a new start."""
+        self.servers.release()
