@@ -127,7 +127,7 @@ def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]
     said = [f"taken over from {run.run_dir.name}: {taken} of {selected} tests cost nothing"] if taken else []
     if not items:
         return said
-    return said + lines(
+    said += lines(
         Cost(
             starts=starts,
             cells=len(cells),
@@ -139,6 +139,11 @@ def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]
             budget_s=settings.time_budget,
         )
     )
+    if settings.server == "sglang":
+        said.append(
+            "the build was not asked: configs that it cannot express are counted, and would be skipped"
+        )
+    return said
 
 
 def left_to_do(items: Sequence[pytest.Item], recall: Recall | None) -> list[pytest.Item]:

@@ -38,6 +38,7 @@ def test_a_plan_starts_nothing_and_knows_what_an_earlier_run_took(tmp_path: Path
     assert "cells: 3 on 3 configs" in first.output
     assert "6 rounds" in first.output
     assert "no estimate: there are no timings" in first.output
+    assert "was not asked" not in first.output
     assert first.tests == {}
     assert not list(tmp_path.glob("*/results.jsonl"))
 

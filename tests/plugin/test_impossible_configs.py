@@ -48,6 +48,17 @@ def test_in_a_sweep_it_is_listed_and_skipped(chain_only: pytest.Pytester) -> Non
     )
 
 
+def test_a_plan_does_not_ask_the_build_and_says_so(chain_only: pytest.Pytester) -> None:
+    result = chain_only.runpytest_subprocess(
+        *SGLANG, "-k", "speculative", "--ddtree-budget=chain,8", "--ddtree-plan"
+    )
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["  b8-k4-wnone: *", "the build was not asked: configs that it cannot express are counted, *"]
+    )
+    assert not list(chain_only.path.glob(".ddtree/*/logs"))
+
+
 def test_two_nodes_come_and_go_together(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_SGLANG", json.dumps({"flags": ["--speculative-dflash-block-size"]}))
     monkeypatch.setenv("PYTEST_DDTREE_LOCK_DIR", str(project.path / "locks"))
