@@ -107,7 +107,7 @@ class SystemdBackend:
             timeout_s=order.budget_s,
         )
         port = int(unitfile.value(command, "--port") or DEFAULT_PORT)
-        url = self._reach(supervisor, order.launch, port)
+        url, hold = self._reach(supervisor, order.launch, port)
         self._state = (0.0, None)
         try:
             ready = self._wait(order, url, served_name, began)
@@ -117,6 +117,9 @@ class SystemdBackend:
                 self._systemctl(f"stop {shlex.quote(self._unit)}", "stop")
                 supervisor.stop(f"{order.launch}-tunnel", 1.0)
             raise
+        finally:
+            if hold is not None:
+                hold.release()
         refuse_fakes(order.title, faked.after_start(ready.info))
         request = self._request(order.config, order.variant)
         return Running(
@@ -319,19 +322,23 @@ class SystemdBackend:
                 f"systemctl {what} of {self._unit} failed on {self._host.title}", why=done.err.strip()[:400]
             )
 
-    def _reach(self, supervisor: Supervisor, launch: str, port: int) -> str:
+    def _reach(self, supervisor: Supervisor, launch: str, port: int) -> tuple[str, ports.PortHold | None]:
+        """Where the unit answers, and the hold on the tunnel's port, which ssh listens on beside it."""
         if not self._host.ssh:
-            return f"http://127.0.0.1:{port}"
+            return f"http://127.0.0.1:{port}", None
         hold = ports.PortHold("127.0.0.1")
-        hold.release()
-        supervisor.start(
-            f"{launch}-tunnel",
-            self._host.tunnel(hold.port, port),
-            env=dict(os.environ),
-            cwd=Path.cwd(),
-            log=self._settings.run_dir / "logs" / f"{launch}-tunnel.log",
-        )
-        return f"http://127.0.0.1:{hold.port}"
+        try:
+            supervisor.start(
+                f"{launch}-tunnel",
+                self._host.tunnel(hold.port, port),
+                env=dict(os.environ),
+                cwd=Path.cwd(),
+                log=self._settings.run_dir / "logs" / f"{launch}-tunnel.log",
+            )
+        except BaseException:
+            hold.release()
+            raise
+        return f"http://127.0.0.1:{hold.port}", hold
 
     def _wait(self, order: Order, url: str, served_name: str, began: float) -> Ready:
         expectation = Expectation(

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -288,9 +287,8 @@ def sshd(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> I
     folder.mkdir(mode=0o700)
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    hold = PortHold.low("127.0.0.1")
+    port = hold.port
     variables = {
         "FAKE_SYSTEMD": str(machine.root),
         "PATH": os.environ["PATH"],
@@ -315,7 +313,7 @@ def sshd(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> I
     )
     try:
         if (
-            not support.eventually(lambda: _listens(port) or process.poll() is not None, 5.0)
+            not support.eventually(lambda: _listens(port) or process.poll() is not None)
             or process.poll() is not None
         ):
             pytest.skip(f"sshd does not run here: {process.communicate()[1][-200:]!r}")
@@ -323,6 +321,7 @@ def sshd(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> I
     finally:
         process.terminate()
         process.communicate()
+        hold.release()
 
 
 @pytest.mark.slow
