@@ -79,7 +79,7 @@ def test_signals(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with session(tmp_path, wait=True) as process:
         assert len(support.alive(tmp_path)) >= 3, "pytest, supervisor, server"
         process.send_signal(number)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=120)
         assert process.returncode == code, out
         assert gone(tmp_path), support.alive(tmp_path)
 
