@@ -93,7 +93,7 @@ def machine(
         yield made
     finally:
         for path in (made.root / "timers").glob("*"):
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
                 os.killpg(int(path.read_text()), signal.SIGKILL)
         systemctl("stop", "llm.service")
         made.hold.release()
