@@ -81,6 +81,7 @@ class Ab:
         self._worktrees: Worktrees | None = None
         self._runs: dict[str, BuildRun] = {}
         self._fingerprints: dict[str, Fingerprint] = {}
+        self._measured: dict[str, set[str]] = {}
         self._failed: dict[Config, Infrastructure] = {}
         self._done: set[tuple[Config, Block]] = set()
 
@@ -124,12 +125,12 @@ class Ab:
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """Ids of the configs that have figures on two builds and no outcome, because the session or a server ended."""
-        begun = dict.fromkeys(config for config, _ in self._done if config not in self.outcomes)
+        """Ids of the configs that have rounds on two builds and no outcome, because the session or a server ended."""
+        ended = {config.id for config in self.outcomes}
         return tuple(
-            config.id
-            for config in begun
-            if sum(any(name == config.id for name, _ in run.results.cells) for run in self._runs.values()) > 1
+            config
+            for config, builds in self._measured.items()
+            if config not in ended and len(builds) > 1 and config != BASELINE.id
         )
 
     def alarm(self) -> None:
@@ -315,7 +316,9 @@ class Ab:
             names = [spec.name for spec in self._specs]
             self._store.append("ab", builds=names, **self._design.as_json())
         self._store.append(kind, **fields)
-        if kind == "fingerprint":
+        if kind == "round":
+            self._measured.setdefault(fields["round"]["config"], set()).add(fields["build"])
+        elif kind == "fingerprint":
             scope = f"{fields['build']}:{fields['scope']}"
             self._fingerprints.setdefault(scope, Fingerprint.from_json(fields["fingerprint"]))
 

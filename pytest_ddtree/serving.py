@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.client.client import AsyncClient
@@ -19,6 +20,9 @@ from pytest_ddtree.unlike import Conditions
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run
+
+_HANG_UP_S = 5.0
+"""For what takes no time while the loop runs."""
 
 
 class Servers:
@@ -123,21 +127,29 @@ class Servers:
 
     def release(self) -> None:
         """Stop the servers and give the GPU back; the next one that is asked for is a new start."""
+        self._hang_up()
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
                 pool.close()
             finally:
                 self._known_starts = 0
-                self._clients.clear()
 
     def close(self) -> None:
         """Stop every server. May be called twice."""
+        self._hang_up()
         if self._pool is not None:
             try:
                 self._pool.close()
             finally:
                 self._note_starts()
+
+    def _hang_up(self) -> None:
+        """Close the clients' connections, also those whose server will outlive them; the loop may end before it sees a server's end."""
+        clients, self._clients = tuple(self._clients.values()), {}
+        for client in clients:
+            with suppress(TimeoutError):
+                self._run.begin(client.aclose()).result(_HANG_UP_S)
 
     def _note_differences(self, config: Config, server: Server) -> None:
         """Store in which conditions a config differs from the baselines that it is compared with."""

@@ -24,14 +24,24 @@ class Pool:
         self._idle: dict[Origin, deque[Connection]] = {}
 
     async def prepare(self, origin: Origin, count: int, timeout_s: float | None = None) -> None:
-        """Have at least `count` idle connections. Raises httpx.ConnectError, httpx.ConnectTimeout."""
+        """Have at least `count` idle connections; where not all can be had, those that were opened are kept.
+
+        Raises httpx.ConnectError, httpx.ConnectTimeout.
+        """
         idle = self._idle.setdefault(origin, deque())
         alive = [connection for connection in idle if connection.reusable]
         idle.clear()
         idle.extend(alive)
+
+        async def one_more() -> None:
+            idle.append(await self._open(origin, timeout_s))
+
         while len(idle) < count:
             wanted = min(count - len(idle), _OPENING_AT_ONCE)
-            idle.extend(await asyncio.gather(*(self._open(origin, timeout_s) for _ in range(wanted))))
+            ended = await asyncio.gather(*(one_more() for _ in range(wanted)), return_exceptions=True)
+            for problem in ended:
+                if problem is not None:
+                    raise problem
 
     async def take(self, origin: Origin, timeout_s: float | None = None) -> Connection:
         """An idle connection, or a new one."""

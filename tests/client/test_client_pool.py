@@ -1,0 +1,65 @@
+"""Connections that are opened beforehand: none is lost when the opening ends early."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import httpx
+import pytest
+
+from pytest_ddtree.client.transport.connection import Connection
+from pytest_ddtree.client.transport.pool import Pool
+from pytest_ddtree.client.transport.stamps import StampOpener
+
+FIRST = 3
+
+
+class Opener:
+    """Opens real connections; the ones after the first few hang, or fail once those are there."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self.opened: list[Connection] = []
+        self.there = asyncio.Event()
+        self._asked = 0
+        self._fail = fail
+        self._open = StampOpener()
+
+    async def __call__(self, host: str, port: int) -> Connection:
+        self._asked += 1
+        if self._asked > FIRST:
+            await self.there.wait()
+            if self._fail:
+                raise httpx.ConnectError("refused")
+            await asyncio.Event().wait()
+        connection = await self._open(host, port)
+        self.opened.append(connection)
+        if len(self.opened) == FIRST:
+            self.there.set()
+        return connection
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_what_was_opened_before_the_end_is_kept_and_closed(fail: bool) -> None:
+    async def prepared(origin: tuple[str, int]) -> list[Connection]:
+        opener = Opener(fail=fail)
+        pool = Pool(opener)
+        opening = asyncio.create_task(pool.prepare(origin, FIRST + 2))
+        await opener.there.wait()
+        if fail:
+            with pytest.raises(httpx.ConnectError, match="refused"):
+                await opening
+        else:
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        taken = await pool.take(origin)
+        assert taken in opener.opened, "one that was opened beforehand"
+        pool.give(origin, taken)
+        pool.close()
+        return opener.opened
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        opened = asyncio.run(prepared(("127.0.0.1", server.getsockname()[1])))
+    assert len(opened) == FIRST
+    assert all(connection.closed for connection in opened)
