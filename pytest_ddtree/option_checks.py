@@ -59,7 +59,8 @@ def check_together(settings: Settings) -> None:
         )
     if settings.resume is not None and settings.build:
         refuse(
-            "--ddtree-resume goes on with one build's run; a comparison of builds (--ddtree-build) starts anew"
+            "--ddtree-resume goes on with one build's run; a comparison of builds (--ddtree-build) starts anew: leave one of them out. "
+            "`pytest-ddtree compare RUN` compares what an interrupted one measured"
         )
     if settings.records_from_build and settings.records is None:
         refuse("--ddtree-records-from-build needs --ddtree-records DIR, where the records of that build are")

@@ -13,7 +13,7 @@ from pytest_ddtree.report.rows import condition_rows
 from pytest_ddtree.report.terminal import lines
 from pytest_ddtree.report.text import table
 from pytest_ddtree.results.order import drifts
-from pytest_ddtree.results.runs import NoSuchRun, find_runs, pick_run, read_run
+from pytest_ddtree.results.runs import SESSION, NoSuchRun, StoredRun, find_runs, pick_run, read_run
 
 
 def add_directory(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +58,13 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
+def _gpu(stored: StoredRun) -> str:
+    """What the run was measured on; a comparison has a fingerprint of each build."""
+    scopes = [SESSION, *(f"{build}:{SESSION}" for build in stored.builds)]
+    names = [stored.fingerprints[scope].get("gpu.name") for scope in scopes if scope in stored.fingerprints]
+    return "; ".join(dict.fromkeys(str(name) for name in names if name)) or "unknown"
+
+
 def _list(directory: Path) -> int:
     runs = find_runs(directory)
     if not runs:
@@ -77,7 +84,7 @@ def _list(directory: Path) -> int:
                 stored.id,
                 str(len(stored.rounds)),
                 str(sum(len(side.cells) for side in sides)),
-                str(stored.session.get("gpu.name") or "unknown"),
+                _gpu(stored),
                 ", ".join(configs) or "nothing measured",
             ]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,8 +93,9 @@ class Resumed:
         `options` are those of this session as plain values: those behind a digest are named where it differs.
 
         Raises:
-            ResumeRefused: they differ.
+            ResumeRefused: they differ, or the run is a comparison of builds.
         """
+        self._refuse_builds()
         before = self.stored.fingerprints.get(scope)
         if before is None:
             if scope == SESSION and (self.stored.rounds or self.stored.results.verdicts):
@@ -112,6 +114,25 @@ class Resumed:
                 f"{self.stored.id} cannot be resumed: {what} is not what it was when the run was interrupted:\n{listed}\n"
                 "Bring back what it was, or start a new run; what was measured stays where it is."
             )
+
+    def _refuse_builds(self) -> None:
+        """A comparison cannot be gone on with: rounds of one build and rounds of another on another day differ by the day too."""
+        stored = self.stored
+        if not (stored.ab or stored.builds or stored.settings.get("build")):
+            return
+        measured = [name for name, results in stored.builds.items() if results.cells]
+        where = shlex.quote(str(stored.path.parent))
+        raise ResumeRefused(
+            f"{stored.id} is a comparison of builds, which cannot be resumed: "
+            "builds are comparable only where they took turns in one session. "
+            + (
+                f"`pytest-ddtree compare {where}` compares what was measured of {', '.join(measured)}; "
+                "for a new comparison give --ddtree-build again and leave --ddtree-resume out."
+                if len(measured) > 1
+                else "No two builds of it were measured, so there is nothing to compare: "
+                "give --ddtree-build again and leave --ddtree-resume out."
+            )
+        )
 
     def _behind(self, differences: Iterable[Difference], options: Mapping[str, Any]) -> list[str]:
         """The options whose change made the digest of the workload another one."""

@@ -57,6 +57,17 @@ def test_runs_are_listed_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "151.5" in shown
 
 
+def test_a_run_of_builds_is_listed_with_its_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_builds(tmp_path, "20260101T0-1-ab", {"base": 100.0, "patched": 90.0})
+    with Store(tmp_path / "20260101T0-1-ab" / "results.jsonl") as store:
+        for build in ("base", "patched"):
+            store.append("fingerprint", build=build, scope="session", fingerprint=PRINT)
+    assert show_cli.run(["--results", str(tmp_path)]) == 0
+    listed = capsys.readouterr().out
+    assert listed.count("NVIDIA H200") == 1
+    assert "unknown" not in listed
+
+
 def test_a_torn_run_is_shown_and_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = a_run(tmp_path, "20260101T0-1", 150.0)
     torn = path.read_bytes()[:-5]

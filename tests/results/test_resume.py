@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from made import KEY, a_round
 
 from pytest_ddtree.exactness.verdict import Level, Verdict, VerdictKind
 from pytest_ddtree.grid import CellKey
+from pytest_ddtree.report import compare_cli
 from pytest_ddtree.report.terminal import lines
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.model import Round, key_json
@@ -144,6 +146,46 @@ def test_a_run_that_died_before_it_measured_anything_can_be_resumed(tmp_path: Pa
 def test_a_run_without_a_fingerprint_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(ResumeRefused, match="no fingerprint"):
         stored(tmp_path).check("session", Fingerprint({}))
+
+
+def a_comparison(path: Path, *builds: str) -> Resumed:
+    """One that was interrupted when so many builds had a round."""
+    with Store(path) as store:
+        store.append("run", plugin="x", started="now", settings={"build": ["base=args:", "patched=args:"]})
+        store.append("ab", builds=["base", "patched"], passes=2, rounds=2)
+        for build in builds:
+            store.append("fingerprint", build=build, scope="session", fingerprint={"gpu.name": "H200"})
+            store.append("round", build=build, round={**a_round(0).as_json(), "build": build})
+    return Resumed(read_run(path))
+
+
+def test_a_comparison_of_builds_is_refused_with_the_command_that_compares_it(tmp_path: Path) -> None:
+    path = tmp_path / "20260101T000000Z-1-ab" / "results.jsonl"
+    with pytest.raises(ResumeRefused) as caught:
+        a_comparison(path, "base", "patched").check("session", Fingerprint({}))
+    text = str(caught.value)
+    assert text.startswith(f"{path.parent.name} is a comparison of builds, which cannot be resumed")
+    assert "fingerprint" not in text
+    command = shlex.split(text.split("`")[1])
+    assert command[:2] == ["pytest-ddtree", "compare"]
+    assert compare_cli.run(command[2:]) == 0
+
+
+@pytest.mark.parametrize("builds", [(), ("base",)])
+def test_a_comparison_with_too_little_to_compare_names_no_command(
+    tmp_path: Path, builds: tuple[str, ...]
+) -> None:
+    with pytest.raises(ResumeRefused, match=r"is a comparison of builds.*nothing to compare") as caught:
+        a_comparison(tmp_path / "ab" / "results.jsonl", *builds).check("session", Fingerprint({}))
+    assert "`" not in str(caught.value)
+
+
+def test_a_comparison_of_which_only_the_options_were_written_is_one_too(tmp_path: Path) -> None:
+    path = tmp_path / "ab" / "results.jsonl"
+    with Store(path) as store:
+        store.append("run", plugin="x", started="now", settings={"build": ["base=args:", "patched=args:"]})
+    with pytest.raises(ResumeRefused, match="is a comparison of builds"):
+        Resumed(read_run(path)).check("session", Fingerprint({}))
 
 
 def at_least(count: int) -> Callable[[Sequence[Round]], bool]:
