@@ -31,6 +31,15 @@ def test_a_place_that_takes_no_files_is_refused_by_option(name: str, inside: str
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["results", "records", "write_samples", "html", "expected"])
+def test_a_plan_writes_nothing_and_needs_no_place_that_can_be_written(name: str, tmp_path: Path) -> None:
+    more = {"update_new": "true"} if name == "expected" else {}
+    check(**{name: str(NO_FILES / "x.json"), "plan": "true"}, **more)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OptionError, match="is no directory"):
+        check(**{name: str(tmp_path / "file" / "deeper" / "x.json"), "plan": "true"}, **more)
+
+
 def test_an_html_report_is_a_file(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is a directory; it takes a file"):
         check(html=str(tmp_path))
