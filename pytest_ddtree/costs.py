@@ -24,9 +24,10 @@ from pytest_ddtree.items import (
     problem_of,
 )
 from pytest_ddtree.options import Settings
-from pytest_ddtree.session import BUDGET, PLAN, RUN, run_of, settings_of
+from pytest_ddtree.session import BUDGET, PLAN, RUN, cells_in, run_of, settings_of
 
 if TYPE_CHECKING:
+    from pytest_ddtree.ab_cost import AbCost
     from pytest_ddtree.plan import Plan
     from pytest_ddtree.resuming import Recall
 
@@ -123,6 +124,8 @@ def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]
     slots = server_settings(settings, run.facts, run.run_dir).servers_at_once
     starts = starts_of(config, items, slots=slots)
     cells = [cell for item in items if (cell := cell_of(item)) is not None]
+    configs = {judged_config_of(item) for item in items if cell_of(item) is not None}
+    compared = comparison_of(config, items)
     taken = selected - len(items)
     said = [f"taken over from {run.run_dir.name}: {taken} of {selected} tests cost nothing"] if taken else []
     if not items:
@@ -130,12 +133,13 @@ def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]
     said += lines(
         Cost(
             starts=starts,
-            cells=len(cells),
-            configs=len({judged_config_of(item) for item in items if cell_of(item) is not None}),
-            counts=counts_of(config, items, run.recall),
+            cells=len(cells) if compared is None else len(compared.cells) * len(compared.configs),
+            configs=len(configs) if compared is None else len(compared.configs),
+            builds=1 if compared is None else len(compared.builds),
+            counts=counts_of(config, items, run.recall) if compared is None else compared.counts(),
             estimate=estimate(tests, timings) if timings else None,
             source=str(settings.results),
-            bound_s=_bound(settings, starts, items, cells),
+            bound_s=_bound(settings, starts, items, cells, compared),
             budget_s=settings.time_budget,
         )
     )
@@ -165,20 +169,8 @@ def starts_of(config: pytest.Config, items: Sequence[pytest.Item], *, slots: int
     settings, plan = settings_of(config), config.stash[PLAN]
     if settings.server == "url" or not items:
         return ()
-    compared = [c for item in items if BUILDS_FIXTURE in fixtures_of(item) and (c := judged_config_of(item))]
-    if compared:
-        names = [text.partition("=")[0] for text in settings.build]
-        stays = len(names) * settings.ab_passes
-        from pytest_ddtree.results.taking_turns import MOST
-
-        order = " ".join(names + names[::-1])
-        return tuple(
-            PlannedStart(
-                f"{one.id} x {stays}",
-                f"ab: the builds take turns ({order}, ...), and each has a baseline; undecided: up to {MOST} times as many",
-            )
-            for one in dict.fromkeys(compared)
-        )
+    if (compared := comparison_of(config, items)) is not None:
+        return compared.starts()
     needed: set[Config] = {one for item in items if (one := config_of(item)) is not None}
     starts = []
     for one in ordered({*needed, *({BASELINE} if plan.needs_baseline and settings.has_baseline else ())}):
@@ -209,6 +201,28 @@ def starts_of(config: pytest.Config, items: Sequence[pytest.Item], *, slots: int
             PlannedStart("baseline", "drift: its cells once more at the end, where it is not up", False)
         )
     return tuple(starts)
+
+
+def comparison_of(config: pytest.Config, items: Sequence[pytest.Item]) -> AbCost | None:
+    """What the comparison of builds costs; None where none is selected."""
+    compared = [c for item in items if BUILDS_FIXTURE in fixtures_of(item) and (c := judged_config_of(item))]
+    if not compared:
+        return None
+    from pytest_ddtree.ab_cost import AbCost
+    from pytest_ddtree.results.builds import parse_builds
+
+    settings = settings_of(config)
+    return AbCost(
+        builds=tuple(build.name for build in parse_builds(settings.build, settings.sglang_src)),
+        configs=tuple(dict.fromkeys(one.id for one in compared)),
+        cells=cells_in(config),
+        passes=settings.ab_passes,
+        rounds=settings.rounds,
+        min_rounds=settings.min_rounds,
+        turnovers=settings.turnovers,
+        prompts=settings.exactness_prompts,
+        flags_may_differ=settings.server != "reference" and settings.has_baseline,
+    )
 
 
 def _probes(settings: Settings, plan: Plan, needed: Collection[Config]) -> list[PlannedStart]:
@@ -278,11 +292,18 @@ def counts_of(
 
 
 def _bound(
-    settings: Settings, starts: Sequence[PlannedStart], items: Sequence[pytest.Item], cells: Sequence[CellKey]
+    settings: Settings,
+    starts: Sequence[PlannedStart],
+    items: Sequence[pytest.Item],
+    cells: Sequence[CellKey],
+    compared: AbCost | None,
 ) -> float:
     """Seconds if everything took as long as its time-out allows: what certainly ends a run that hangs."""
-    streams = (
-        len(cells) * (1 + settings.turnovers * settings.rounds)
-        + (len(items) - len(cells)) * settings.exactness_prompts
-    )
-    return len(starts) * settings.start_timeout + streams * settings.request_timeout
+    if compared is not None:
+        streams = compared.serial_requests
+    else:
+        streams = (
+            len(cells) * (1 + settings.turnovers * settings.rounds)
+            + (len(items) - len(cells)) * settings.exactness_prompts
+        )
+    return sum(one.times for one in starts) * settings.start_timeout + streams * settings.request_timeout

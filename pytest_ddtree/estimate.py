@@ -90,11 +90,16 @@ def estimate(tests: Iterable[PlannedTest], earlier: Sequence[Timing]) -> Estimat
 
 @dataclass(frozen=True, slots=True)
 class PlannedStart:
-    """A start of a server that the selection needs, or may need (`certain` False)."""
+    """So many starts of a server that the selection needs, or may need (`certain` False)."""
 
     what: str
     reason: str
     certain: bool = True
+    times: int = 1
+
+    def __str__(self) -> str:
+        often = f" x {self.times}" if self.times > 1 else ""
+        return f"{self.what}{often}: {self.reason}{'' if self.certain else ' (only if needed)'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,8 @@ class Cost:
     starts: tuple[PlannedStart, ...]
     cells: int
     configs: int
+    builds: int = 1
+    """How many builds are compared on each config."""
     counts: tuple[Count, ...]
     estimate: Estimate | None
     """None where there is no earlier timing at all."""
@@ -129,15 +136,13 @@ class Cost:
 
 def lines(cost: Cost) -> list[str]:
     """The plan as text."""
-    certain = sum(start.certain for start in cost.starts)
-    maybe = len(cost.starts) - certain
+    certain = sum(start.times for start in cost.starts if start.certain)
+    maybe = sum(start.times for start in cost.starts) - certain
     text = [f"server starts: {certain}" + (f", and up to {maybe} more" if maybe else "")]
-    text.extend(
-        f"  {start.what}: {start.reason}{'' if start.certain else ' (only if needed)'}"
-        for start in cost.starts
-    )
+    text.extend(f"  {start}" for start in cost.starts)
     if cost.cells:
-        text.append(f"cells: {cost.cells} on {cost.configs} config{'s' if cost.configs != 1 else ''}")
+        builds = f", on each of {cost.builds} builds" if cost.builds > 1 else ""
+        text.append(f"cells: {cost.cells} on {cost.configs} config{'s' if cost.configs != 1 else ''}{builds}")
     text.extend(f"  {count}" for count in cost.counts)
     text.append(_time(cost))
     text.append(

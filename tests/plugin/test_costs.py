@@ -71,6 +71,30 @@ def test_a_plan_starts_nothing_and_knows_what_an_earlier_run_took(tmp_path: Path
     assert stored.read_bytes() == before
 
 
+def test_a_plan_of_builds_counts_every_stay_and_what_deciding_may_take(tmp_path: Path) -> None:
+    builds = ("--ddtree-build", "patched=args:", "--ddtree-build", "base=args:")
+    plan = run(
+        "-m",
+        "bench",
+        *SMALL,
+        "--ddtree-budget",
+        "8",
+        *builds,
+        "--ddtree-ab-passes",
+        "2",
+        "--ddtree-plan",
+        results=tmp_path,
+    )
+    assert plan.code == 0, plan.output
+    assert "server starts: 6, and up to 12 more\n" in plan.output
+    assert "  baseline of base: " in plan.output
+    assert "  baseline of patched: " in plan.output
+    assert "  b8-k4-wnone x 4: ab: the builds take turns (base patched patched base)\n" in plan.output
+    assert "  b8-k4-wnone x 12: ab: further passes, 2 at a time, " in plan.output
+    assert "cells: 1 on 1 config, on each of 2 builds\n" in plan.output
+    assert not list(tmp_path.glob("*/results.jsonl"))
+
+
 @pytest.mark.slow
 def test_a_plan_counts_the_starts_that_only_the_relations_need(tmp_path: Path) -> None:
     plan = (*SMALL, "--ddtree-budget", "chain,8", "--ddtree-plan")

@@ -64,6 +64,15 @@ def cost(**changes: object) -> Cost:
     return Cost(**{**fields, **changes})  # type: ignore[arg-type]
 
 
+def test_a_start_that_is_made_several_times_counts_as_often() -> None:
+    text = lines(cost(starts=(PlannedStart("b8", "turns", times=4), PlannedStart("b8", "more", False, 12))))
+    assert text[:3] == [
+        "server starts: 4, and up to 12 more",
+        "  b8 x 4: turns",
+        "  b8 x 12: more (only if needed)",
+    ]
+
+
 def test_without_timings_there_is_a_bound_and_no_estimate() -> None:
     text = "\n".join(lines(cost()))
     assert "server starts: 1, and up to 1 more" in text

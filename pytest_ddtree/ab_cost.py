@@ -1,0 +1,100 @@
+"""What a comparison of builds costs: what is certain, and the further passes that it may take to decide. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_ddtree.estimate import Count, PlannedStart
+from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.order import blocks
+from pytest_ddtree.results.taking_turns import MOST
+
+FLOOR_CONDITIONS = 3
+"""At most at so many concurrencies the baseline is asked for its noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbCost:
+    """A comparison as it was asked for. Where a build is corrupt, or no server of it starts, it costs less than what is certain."""
+
+    builds: tuple[str, ...]
+    """The base first."""
+    configs: tuple[str, ...]
+    """Ids of the configs that the builds are compared on."""
+    cells: tuple[CellKey, ...]
+    passes: int
+    rounds: int
+    """Of a cell, as asked for one server: spread over the passes."""
+    min_rounds: int
+    turnovers: int
+    prompts: int
+    """That prove exactness."""
+    flags_may_differ: bool
+    """Whether the baseline's own best flags may need a start of their own."""
+
+    @property
+    def stay_rounds(self) -> int:
+        """Rounds of a cell in one stay of a build."""
+        return max(2, -(-self.rounds // self.passes))
+
+    @property
+    def stays(self) -> int:
+        """Starts of one config that are certain: each stay of a build is one, because another build had the GPU before."""
+        return len(self.builds) * self.passes
+
+    def starts(self) -> tuple[PlannedStart, ...]:
+        """The starts with their reasons. Each build's baseline is started once, whatever the number of configs."""
+        base, *others = self.builds
+        judges = "its answers and noise, by which every build is judged"
+        starts = [PlannedStart(f"baseline of {base}", f"{judges}, and its speeds")]
+        starts += [
+            PlannedStart(f"baseline of {other}", f"its answers and noise, by which {other} is judged")
+            for other in others
+        ]
+        if self.flags_may_differ and self.cells:
+            reason = "best-baseline: where its own best flags are not the speculative servers'"
+            starts.append(PlannedStart(f"baseline of {base}", reason, certain=False))
+        order = [block.build for block in blocks(self.builds, passes=2, rounds=self.stay_rounds)]
+        turns = " ".join(order) + (", ..." if self.passes > 2 else "")
+        more = f"ab: further passes, {self.passes} at a time, while something is undecided or to be confirmed"
+        for config in self.configs:
+            starts.append(PlannedStart(config, f"ab: the builds take turns ({turns})", times=self.stays))
+            starts.append(PlannedStart(config, more, certain=False, times=(MOST - 1) * self.stays))
+        return tuple(starts)
+
+    def counts(self) -> tuple[Count, ...]:
+        """Rounds, requests and answers, least and most."""
+        rounds = self.stay_rounds
+        fewest = min(rounds, self.min_rounds)
+        # A stay measures every cell anew, warm-up included, and so many rounds whatever their spread.
+        stays, cells = len(self.configs) * self.stays, len(self.cells)
+        streams = sum(cell.concurrency for cell in self.cells)
+        stay, least, most = (1 + self.turnovers * n for n in (rounds, fewest, rounds))
+        answers = len(self.configs) * self._answers_of_config
+        return (
+            Count(
+                "rounds, those of the base's baseline included",
+                cells * (stays * rounds + fewest),
+                cells * (MOST * stays * rounds + rounds),
+            ),
+            Count(
+                "requests of cells, their warm-up included",
+                streams * (stays * stay + least),
+                streams * (MOST * stays * stay + most),
+            ),
+            Count("answers that prove exactness, and the judging of each", answers, answers),
+        )
+
+    @property
+    def serial_requests(self) -> int:
+        """No stream of requests is longer than all of them together: what bounds a session that hangs."""
+        measured = len(self.cells) * (1 + self.turnovers * self.stay_rounds)
+        judged = 2 * len(self.configs) * self._answers_of_config
+        floors = len(self.builds) * FLOOR_CONDITIONS * self.prompts
+        return measured * (MOST * len(self.configs) * self.stays + 1) + judged + floors
+
+    @property
+    def _answers_of_config(self) -> int:
+        """Every build alone and side by side; the others once more for the base's recorded answers."""
+        own = self.prompts + self.prompts // 2 + 1
+        return len(self.builds) * own + (len(self.builds) - 1) * self.prompts
