@@ -22,13 +22,13 @@ from pytest_ddtree.exactness.rule import judge
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import BASELINE, CellKey, Config
 from pytest_ddtree.options import Settings, settings_json
-from pytest_ddtree.report.findings import Report
+from pytest_ddtree.report.findings import Report, unfinished
 from pytest_ddtree.results.builds import BuildSpec
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.model import Failing
 from pytest_ddtree.results.order import Block, blocks
-from pytest_ddtree.results.runs import FILE
+from pytest_ddtree.results.runs import FILE, verdict_from_json
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.selectors import headline_cells
 from pytest_ddtree.results.store import Store
@@ -82,6 +82,8 @@ class Ab:
         self._runs: dict[str, BuildRun] = {}
         self._fingerprints: dict[str, Fingerprint] = {}
         self._measured: dict[str, set[str]] = {}
+        self._judged: list[tuple[str, str, Verdict]] = []
+        self._unjudged = unjudged(settings)
         self._failed: dict[Config, Infrastructure] = {}
         self._done: set[tuple[Config, Block]] = set()
 
@@ -120,18 +122,30 @@ class Ab:
             self.failing,
             started=self.started.isoformat(),
             run=self.folder.name,
+            judged=self._judged,
+            warnings=[
+                *self._unjudged,
+                *(note for outcome in self.outcomes.values() for note in outcome.notes),
+                *self.unfinished,
+            ],
             fingerprints=self._fingerprints,
         )
 
     @property
+    def begun(self) -> bool:
+        """Whether there is anything to report."""
+        return self._store is not None or bool(self.failing)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """A line for what was asked for and is not part of this, and for each config that came to no outcome."""
+        return (*self._unjudged, *self.unfinished)
+
+    @property
     def unfinished(self) -> tuple[str, ...]:
-        """Ids of the configs that have rounds on two builds and no outcome, because the session or a server ended."""
+        """A line for each config without an outcome, because the session or a server ended."""
         ended = {config.id for config in self.outcomes}
-        return tuple(
-            config
-            for config, builds in self._measured.items()
-            if config not in ended and len(builds) > 1 and config != BASELINE.id
-        )
+        return unfinished(self._measured, self._judged, ended, str(self.folder))
 
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""
@@ -186,8 +200,9 @@ class Ab:
         """Store what was judged of each build, and why it was not measured further."""
         for build, gate in outcome.gates:
             self._keep("gate", build=build, config=outcome.config, gate=gate.as_json())
-        if outcome.stopped:
-            self._keep("warning", text=outcome.stopped)
+        for note in outcome.notes:
+            self._keep("warning", text=note)
+        self._keep("compared", config=outcome.config)
 
     def _take_turns(
         self, config: Config, passes: int, judged: list[tuple[str, str, Verdict]], out_of_it: set[str]
@@ -206,7 +221,9 @@ class Ab:
                     if not all(verdict.passed for _, _, verdict in found):
                         # The speed of wrong answers is no result, and costs no time.
                         out_of_it.add(block.build)
-                        continue
+                if out_of_it & {block.build, names[0]}:
+                    # Nor is that of a build that has nothing to be compared with.
+                    continue
                 self._stay(run, config, block)
             except NotKept:
                 raise
@@ -314,13 +331,26 @@ class Ab:
                 "run", plugin=__version__, started=self.started.isoformat(), settings=settings, resumed=False
             )
             names = [spec.name for spec in self._specs]
-            self._store.append("ab", builds=names, **self._design.as_json())
+            self._store.append("ab", builds=names, **self._design.as_json(), ends=True)
+            for text in self._unjudged:
+                self._store.append("warning", text=text)
         self._store.append(kind, **fields)
         if kind == "round":
             self._measured.setdefault(fields["round"]["config"], set()).add(fields["build"])
+        elif kind == "verdict":
+            self._judged.append((fields["build"], fields["against"], verdict_from_json(fields["verdict"])))
         elif kind == "fingerprint":
             scope = f"{fields['build']}:{fields['scope']}"
             self._fingerprints.setdefault(scope, Fingerprint.from_json(fields["fingerprint"]))
+
+
+def unjudged(settings: Settings) -> tuple[str, ...]:
+    """What was asked for and is no part of a comparison of builds, so that nobody takes its silence for a pass."""
+    asked = [
+        *(["expected figures (--ddtree-expected)"] if settings.expected is not None else []),
+        *([f"thresholds ({', '.join(settings.gates)})"] if settings.gates else []),
+    ]
+    return (f"not judged in a comparison of builds: {' and '.join(asked)}",) if asked else ()
 
 
 def importable(checkout: Path) -> Path:

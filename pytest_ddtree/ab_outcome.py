@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from pytest_ddtree.exactness.verdict import Verdict
-from pytest_ddtree.report.comparison import lines, undecided_lines, verdict_lines
+from pytest_ddtree.report.comparison import lines, undecided_lines, unrest_line, verdict_lines
 from pytest_ddtree.report.findings import Report, of_builds
 from pytest_ddtree.results.change import Change, Comparison
 from pytest_ddtree.results.fingerprint import Fingerprint
@@ -62,6 +62,16 @@ class AbOutcome:
         return () if self.strict else self._undecided()
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any report must know beside verdicts and gates: why there were no more passes, how quiet the machine was."""
+        restless = (
+            f"{self.config}, {one.now} / {one.before}: {unrest_line(one.unrest)}"
+            for one in self.comparisons
+            if one.unrest is not None
+        )
+        return (*((f"{self.config}: {self.stopped}",) if self.stopped else ()), *restless)
+
+    @property
     def gates(self) -> tuple[tuple[str, Gate], ...]:
         """(build, gate) of everything that is judged, and of what got worse elsewhere."""
         return tuple(
@@ -76,6 +86,9 @@ class AbOutcome:
         """What the test of it tells JUnit: the outcome of each build, and each sentence of what is undecided."""
         found = [(f"ddtree.build.{one.now}", _worst(one)) for one in self.comparisons]
         found += [("ddtree.undecided", text) for text in (*self.unconfirmed, *self._undecided())]
+        found += [
+            ("ddtree.unrest", f"{one.unrest:.3f}") for one in self.comparisons if one.unrest is not None
+        ]
         return found + ([("ddtree.stopped", self.stopped)] if self.stopped else [])
 
     def lines(self) -> list[str]:
@@ -122,15 +135,20 @@ def report_of(
     *,
     started: str,
     run: str,
+    judged: Iterable[tuple[str, str, Verdict]] | None = None,
+    warnings: Iterable[str] | None = None,
     fingerprints: Mapping[str, Fingerprint] = MappingProxyType({}),
 ) -> Report:
-    """A session's comparisons for the reports that show gates, findings and verdicts; `fingerprints` as `Report` has them."""
+    """A session's comparisons for the reports that show gates, findings and verdicts; `fingerprints` as `Report` has them.
+
+    `judged` has the verdicts of configs that came to no outcome too, `warnings` more than the outcomes' notes; None: theirs alone.
+    """
     outcomes = tuple(outcomes)
     results = of_builds(
-        [one for outcome in outcomes for one in outcome.judged],
+        [one for outcome in outcomes for one in outcome.judged] if judged is None else judged,
         [gate.as_json() for outcome in outcomes for _, gate in outcome.gates],
         failing,
-        warnings=[outcome.stopped for outcome in outcomes if outcome.stopped],
+        warnings=[note for outcome in outcomes for note in outcome.notes] if warnings is None else warnings,
         strict=any(outcome.strict for outcome in outcomes),
     )
     return Report(results, started, run, fingerprints)

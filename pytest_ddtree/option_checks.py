@@ -62,6 +62,18 @@ def check_together(settings: Settings) -> None:
             "--ddtree-resume goes on with one build's run; a comparison of builds (--ddtree-build) starts anew: leave one of them out. "
             "`pytest-ddtree compare RUN` compares what an interrupted one measured"
         )
+    if settings.build and settings.server in ("url", "systemd"):
+        refuse(
+            f"--ddtree-build compares servers that are started here; of --ddtree-server {settings.server} each build would be the same one"
+        )
+    if settings.build and settings.axis:
+        refuse(
+            "--ddtree-axis contradicts --ddtree-build: builds are compared under the same arguments; give them with args:"
+        )
+    if settings.build and (settings.update_expected or settings.update_new):
+        refuse(
+            "--ddtree-build compares builds with each other and records no expected figures: update them in a session of one build"
+        )
     if settings.records_from_build and settings.records is None:
         refuse("--ddtree-records-from-build needs --ddtree-records DIR, where the records of that build are")
     if settings.records_from_build and settings.build:

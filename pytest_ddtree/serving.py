@@ -34,6 +34,7 @@ class Servers:
         self._clients: dict[str, AsyncClient] = {}
         self._handles: dict[Config, Server] = {}
         self._known_starts = 0
+        self._starts_before = 0
         self._conditions = Conditions()
         self._idle = IdleWatch(api_key=run.settings.api_key, ours=run.settings.server != "url")
 
@@ -44,7 +45,9 @@ class Servers:
             run = self._run
             group = 0 if run.place is None else run.place.group
             self._pool = ServerPool(
-                server_settings(run.settings, run.facts, run.run_dir, group), progress=run.progress
+                server_settings(run.settings, run.facts, run.run_dir, group),
+                progress=run.progress,
+                starts_before=self._starts_before,
             )
             self._pool.wake_on_signals()
         return self._pool
@@ -133,6 +136,7 @@ class Servers:
             try:
                 pool.close()
             finally:
+                self._starts_before += len(pool.starts)
                 self._known_starts = 0
 
     def close(self) -> None:

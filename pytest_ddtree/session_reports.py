@@ -10,6 +10,8 @@ import pytest
 from pytest_ddtree.session import AB, GATED, PLAN, reported_of, settings_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_ddtree.report.findings import Report
 
 
@@ -24,17 +26,14 @@ def summarise(terminalreporter: pytest.TerminalReporter) -> None:
         for outcome in ab.outcomes.values():
             for line in scrub(outcome.lines(), secrets):
                 terminalreporter.write_line(line)
-        for config_id in ab.unfinished:
-            terminalreporter.write_line(
-                f"{config_id}: not finished; `pytest-ddtree compare {ab.folder}` compares what was measured"
-            )
+        report = ab.report()
+        for line in scrub(ab.left_out, secrets):
+            terminalreporter.write_line(line)
         terminalreporter.write_line(f"results: {ab.folder}")
-        if ab.outcomes or ab.failing:
-            _to_github(terminalreporter, ab.report(), secrets)
+        _to_files(terminalreporter, report, ab.folder, secrets)
     run, settings = reported_of(config), settings_of(config)
     if run is None or hasattr(config, "workerinput") or run.results.empty or settings.plan:
         return
-    from pytest_ddtree.report import html
     from pytest_ddtree.report.terminal import lines
     from pytest_ddtree.results.secrets import scrub
 
@@ -43,14 +42,24 @@ def summarise(terminalreporter: pytest.TerminalReporter) -> None:
     for line in scrub(lines(run.results), secrets):
         terminalreporter.write_line(line)
     terminalreporter.write_line(f"results: {run.run_dir}")
-    report = run.report()
-    if settings.html is not None:
+    _to_files(terminalreporter, run.report(), run.run_dir, secrets)
+
+
+def _to_files(
+    terminalreporter: pytest.TerminalReporter, report: Report, folder: Path, secrets: tuple[str, ...]
+) -> None:
+    """The HTML page if it was asked for, then what GitHub reads. `folder` has the records that the report is of."""
+    from pytest_ddtree.report import html
+    from pytest_ddtree.results.secrets import scrub
+
+    path = settings_of(terminalreporter.config).html
+    if path is not None:
         try:
-            settings.html.parent.mkdir(parents=True, exist_ok=True)
-            settings.html.write_text(scrub(html.page(report), secrets), "utf-8")
-            terminalreporter.write_line(f"HTML report: {settings.html}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(scrub(html.page(report), secrets), "utf-8")
+            terminalreporter.write_line(f"HTML report: {path}")
         except OSError as error:
-            again = f"pytest-ddtree export {run.run_dir} --format html -o FILE writes it again"
+            again = f"pytest-ddtree export {folder} --format html -o FILE writes it again"
             terminalreporter.write_line(f"HTML report: not written: {error}; {again}", red=True)
     _to_github(terminalreporter, report, secrets)
 
@@ -106,7 +115,7 @@ class JsonReport:
 
         secrets, run = secrets_of(self._config), reported_of(self._config)
         ab = self._config.stash.get(AB, None)
-        if run is None and ab is not None and (ab.outcomes or ab.failing):
+        if run is None and ab is not None and ab.begun:
             jsonreport.enrich(json_report, ab.report(), secrets=secrets, environment=os.environ)
         elif run is None:
             jsonreport.clean(json_report, secrets=secrets, environment=os.environ)

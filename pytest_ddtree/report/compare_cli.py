@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.grid import CellKey
-from pytest_ddtree.report.comparison import lines, verdict_lines
+from pytest_ddtree.report.comparison import lines, unrest_line, verdict_lines
+from pytest_ddtree.report.findings import Report
 from pytest_ddtree.report.show_cli import add_directory
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.compare import compare, setting_differences
@@ -73,7 +75,12 @@ def run(argv: Sequence[str]) -> int:
 def _builds(stored: StoredRun, *, as_json: bool) -> int:
     names = list(stored.builds)
     if len(names) < 2:
-        print(f"pytest-ddtree compare: {stored.id} has no two builds; name a second run", file=sys.stderr)
+        why = (
+            "compares builds, and ended before two of them were measured"
+            if stored.ab
+            else "has no two builds; name a second run"
+        )
+        print(f"pytest-ddtree compare: {stored.id} {why}", file=sys.stderr)
         return 2
     base, *others = names
     design = _design(stored)
@@ -85,7 +92,10 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
                 stored.builds[other],
                 config=config,
                 names=(base, other),
-                passes=(starts_of(stored, base, config), starts_of(stored, other, config)),
+                passes=(
+                    passes_of(stored, base, config, design.rounds),
+                    passes_of(stored, other, config, design.rounds),
+                ),
             ),
         )
         for other in others
@@ -94,9 +104,18 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
     worst = _print(comparisons, as_json=as_json)
     if not as_json:
         print("\n".join(["", *verdict_lines(stored.judged)]))
+        # How quiet the machine was is said above.
+        said = tuple(unrest_line(one.unrest) for _, one in comparisons if one.unrest is not None)
+        for text in Report.of(stored).results.warnings:
+            if not said or not text.endswith(said):
+                print(text)
     if any(not verdict.passed for _, _, verdict in stored.judged):
-        worst = 1
-    return worst
+        return 1
+    errors = [one for one in stored.results.failing.values() if one.outcome == "error"]
+    for one in errors:
+        print(f"error: {one.nodeid.rpartition('::')[2]}: {one.text.splitlines()[0]}", file=sys.stderr)
+    # What ended in an error was not compared, or not enough.
+    return worst or (2 if errors else 0)
 
 
 def _compared(stored: StoredRun) -> dict[str, list[CellKey]]:
@@ -126,9 +145,14 @@ def _design(stored: StoredRun) -> AbDesign:
         ) from None
 
 
-def starts_of(stored: StoredRun, build: str, config: str) -> int:
-    """How many starts stand behind the rounds of a config on a build; 1 where nobody wrote it down."""
-    return max(1, len({one.start_no for one in stored.rounds if (one.build, one.config) == (build, config)}))
+def passes_of(stored: StoredRun, build: str, config: str, rounds: int) -> int:
+    """How many whole passes of so many rounds a cell there are of a config on a build, at least 1; each is a start of its own."""
+    numbers: dict[CellKey, Counter[int]] = {}
+    for one in stored.rounds:
+        if (one.build, one.config, one.again) == (build, config, 0):
+            numbers.setdefault(one.key, Counter())[one.number // rounds] += 1
+    whole = [sum(count >= rounds for count in cell.values()) for cell in numbers.values()]
+    return max(1, min(whole, default=1))
 
 
 def _headline(stored: StoredRun, shared: Results) -> tuple[tuple[str, CellKey], ...]:

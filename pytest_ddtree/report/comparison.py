@@ -23,10 +23,7 @@ def lines(comparison: Comparison) -> list[str]:
     elif not comparison.changes:
         text.append("nothing to compare: no round of a cell is on both sides")
     if comparison.unrest is not None:
-        text.append(
-            f"the machine was not quiet: passes over the builds disagree by {comparison.unrest:.1%}, more than their rounds explain, "
-            "so each pass counts as one observation; add passes, or measure when nothing else runs"
-        )
+        text.append(unrest_line(comparison.unrest))
     text.extend(
         f"tok/s of all cells together: {ratio(change)}, {change.outcome}, {_visible(change)}"
         for change in comparison.changes
@@ -45,6 +42,14 @@ def lines(comparison: Comparison) -> list[str]:
         if missing:
             text.append(f"only in {name}, or corrupt on the other side: {', '.join(missing)}")
     return text
+
+
+def unrest_line(apart: float) -> str:
+    """That the machine was not quiet, and how far apart that set the passes."""
+    return (
+        f"the machine was not quiet: passes over the builds disagree by {apart:.1%}, more than their rounds explain, "
+        "so each pass counts as one observation; add passes, or measure when nothing else runs"
+    )
 
 
 def undecided_lines(comparison: Comparison) -> list[str]:
@@ -95,7 +100,7 @@ def _sentence(change: Change) -> str:
         else f": {change.before:.{digits}f} -> {change.now:.{digits}f} {change.metric.unit}"
     )
     return (
-        f"{change.outcome}: {change.where}: {change.metric.name}{figures}, ratio {ratio(change)}, n={change.loss.n}, "
+        f"{change.outcome}: {change.where}: {change.metric.name}{figures}, ratio {ratio(change)}, n={change.shown.n}, "
         f"tolerance {change.tolerance}"
     )
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.results.fingerprint import Fingerprint
-from pytest_ddtree.results.model import Failing, Results
+from pytest_ddtree.results.model import Failing, Results, is_baseline
 from pytest_ddtree.results.runs import StoredRun
 
 Weight = Literal["failure", "error", "warning"]
@@ -31,14 +31,39 @@ class Report:
         """The report of a stored run; of a comparison of builds what the session itself reported."""
         if not stored.builds:
             return cls(stored.results, stored.started, stored.id, stored.fingerprints)
+        measured: dict[str, set[str]] = {}
+        for one in stored.rounds:
+            measured.setdefault(one.config, set()).add(str(one.build))
+        # Records of before say of no config that it ended.
+        open_ends = (
+            unfinished(measured, stored.judged, stored.compared, str(stored.path.parent))
+            if stored.ab.get("ends")
+            else ()
+        )
         results = of_builds(
             stored.judged,
             [gate for build in stored.builds.values() for gate in build.gates],
             stored.results.failing.values(),
-            warnings=stored.results.warnings,
+            warnings=[*stored.results.warnings, *open_ends],
             strict=stored.results.strict,
         )
         return cls(results, stored.started, stored.id, stored.fingerprints)
+
+
+def unfinished(
+    measured: Mapping[str, Collection[str]],
+    judged: Iterable[tuple[str, str, Verdict]],
+    ended: Collection[str],
+    run: str,
+) -> tuple[str, ...]:
+    """Of a comparison of builds: a line for each config that was begun and came to no outcome. `measured`: the builds it has rounds on."""
+    begun = dict.fromkeys([*measured, *(verdict.config for _, _, verdict in judged)])
+    seen = f"; `pytest-ddtree compare {run}` compares what was measured"
+    return tuple(
+        f"{config}: not finished{seen if len(measured.get(config, ())) > 1 else ''}"
+        for config in begun
+        if not is_baseline(config) and config not in ended
+    )
 
 
 def of_builds(
@@ -108,10 +133,12 @@ def _fails(gate: Mapping[str, Any], results: Results) -> bool:
 
 def calm(results: Results) -> str:
     """What may be said where nothing failed: no more than what was judged."""
+    # A config on two builds has three verdicts.
+    judged = {verdict.config for verdicts in results.verdicts.values() for verdict in verdicts}
     counts = (
         (len(results.cells), "cell", "no regression in "),
         (0 if results.cells else len(results.gates), "gate", "no regression in "),
-        (0 if results.cells else len(results.verdicts), "config", "no corruption in "),
+        (0 if results.cells else len(judged), "config", "no corruption in "),
         (0 if results.cells else len(results.coding), "coding eval", "no regression in "),
     )
     said = [f"{words}{count} {what}{'s' if count > 1 else ''}" for count, what, words in counts if count]

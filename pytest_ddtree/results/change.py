@@ -61,15 +61,19 @@ class Change:
         return loss.visible(self.tolerance.share, alpha)
 
     @property
+    def shown(self) -> Loss:
+        """The loss that every report shows: by rounds or by stays, whichever says less."""
+        return self._weaker[0]
+
+    @property
     def ratio(self) -> tuple[float, float, float]:
         """now / before with its 95 % interval (NaN bounds for one round)."""
         sign = -1.0 if self.metric.higher_is_better else 1.0
-        value = math.exp(sign * self.loss.mean)
-        if math.isinf(self.loss.error):
+        loss = self.shown
+        value = math.exp(sign * loss.mean)
+        if math.isinf(loss.error):
             return value, math.nan, math.nan
-        ends = sorted(
-            math.exp(sign * bound) for bound in (self.loss.at_least(0.025), self.loss.at_most(0.025))
-        )
+        ends = sorted(math.exp(sign * bound) for bound in (loss.at_least(0.025), loss.at_most(0.025)))
         return value, ends[0], ends[1]
 
     @property
@@ -114,7 +118,7 @@ class Change:
             "ratio": value,
             "low": finite(low),
             "high": finite(high),
-            "n": self.loss.n,
+            "n": self.shown.n,
             "outcome": self.outcome,
             "judged": self.judged,
             "tolerance": self.tolerance.share,

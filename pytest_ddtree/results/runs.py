@@ -55,6 +55,8 @@ class StoredRun:
     """In a comparison of builds: (build, whose non-speculative answers it was judged against, verdict)."""
     ab: Mapping[str, Any] = field(default_factory=dict)
     """In a comparison of builds: how they took turns and what is judged, as `AbDesign.as_json`; empty in other runs."""
+    compared: set[str] = field(default_factory=set)
+    """In a comparison of builds: the configs that came to an outcome."""
     sessions: int = 0
     """How many sessions wrote this run: the first, and every one that resumed it."""
     accounts: list[Mapping[str, Any]] = field(default_factory=list)
@@ -221,6 +223,8 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         _take_gate(results, {**record["gate"], "text": str(record["gate"]["text"])})
     elif kind == "test":
         run.results.note_test(str(record["nodeid"]), str(record["outcome"]), str(record["text"]))
+    elif kind == "compared":
+        run.compared.add(str(record["config"]))
     elif kind == "ab":
         run.ab = record
     elif kind == "overhead":

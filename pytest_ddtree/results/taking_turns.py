@@ -54,7 +54,7 @@ class AbDesign:
             headline=self.headline,
             looks=MOST,
         )
-        return replace(found, confirmed=min(passes) > self.passes)
+        return replace(found, confirmed=min(passes) >= 2 * self.passes)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""

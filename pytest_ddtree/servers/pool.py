@@ -47,8 +47,11 @@ class ServerPool:
         *,
         progress: Callable[[str], None] | None = None,
         backend: Backend | None = None,
+        starts_before: int = 0,
     ) -> None:
+        """`starts_before` is how many starts pools before this one made in the same folder: numbers and logs go on from there."""
         self.settings = settings
+        self._starts_before = starts_before
         self.starts: list[Start] = []
         self._progress = progress or (lambda text: None)
         self._backend = backend
@@ -237,7 +240,7 @@ class ServerPool:
     def _start(self, server: Server, reason: str | None) -> None:
         if server in self._faults and len(self._faults[server]) >= FAULTS_ALLOWED:
             raise ConfigEnded(f"the server of {server.config.id} failed twice; it is not started again")
-        number = len(self.starts) + 1
+        number = self._starts_before + len(self.starts) + 1
         suffix = "-best" if server.variant == "best" else ""
         launch = f"{server.config.id}{suffix}-{number}"
         began = time.monotonic()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pytest_ddtree.exactness.verdict import Verdict, VerdictKind
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report import export, github, html, jsonreport, terminal
-from pytest_ddtree.report.findings import Finding, Report, findings
+from pytest_ddtree.report.findings import Finding, Report, findings, of_builds
 from pytest_ddtree.report.rows import GATE_HEAD, condition_rows, gate_rows
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import Design, gate_cell
@@ -176,6 +176,13 @@ def test_a_table_of_gates_has_the_figures_of_its_sentences(metric: Metric, chang
     assert f"tolerance {shown['tolerance or threshold']}" in str(gate)
     assert float(shown["now"]) == pytest.approx(gate.now, rel=1e-3)
     assert float(shown["before"]) == pytest.approx(gate.before, rel=1e-3)
+
+
+def test_a_config_on_two_builds_is_one_config() -> None:
+    verdict = a_verdict("b8-k4-wnone", "exact")
+    judged = [("base", "base", verdict), ("patched", "patched", verdict), ("patched", "base", verdict)]
+    page = github.markdown(Report(of_builds(judged, [], [])))
+    assert page.startswith("## ddtree: no corruption in 1 config\n")
 
 
 def test_conditions_of_builds_name_the_build_only_where_they_differ() -> None:

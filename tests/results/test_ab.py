@@ -66,6 +66,12 @@ def test_the_slow_build_is_named_whichever_it_is(
     assert [(build, against) for build, against, _ in run.judged] == [
         ("base", "base"), ("patched", "patched"), ("patched", "base"),
     ]  # fmt: skip
+    starts = {(one.build, one.start_no) for one in run.rounds if one.config == CONFIG.id}
+    passes = max(one.number for one in run.rounds) // 2 + 1
+    assert len(starts) == 2 * passes, "every stay is a start with a number of its own"
+    assert all(
+        (path.parent / build / "logs" / f"{CONFIG.id}-{number}.log").exists() for build, number in starts
+    )
     assert compare_cli.run([str(path)]) == int(slow == "patched")
     assert f"all cells together: tok_s, ratio {together.ratio[0]:.3f}" in capsys.readouterr().out
 

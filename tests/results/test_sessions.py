@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -11,6 +12,8 @@ import pytest
 from session_process import start_session
 
 from pytest_ddtree.report import compare_cli
+from pytest_ddtree.report.findings import Report
+from pytest_ddtree.report.jsonreport import session_json
 from pytest_ddtree.results.answers import FILE
 from pytest_ddtree.results.expected_files import read_expected
 from pytest_ddtree.results.runs import find_runs, read_run
@@ -64,7 +67,11 @@ def test_a_slow_build_that_no_time_is_left_to_confirm_is_an_error(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_an_interrupted_comparison_of_builds_says_how_to_see_what_was_measured(tmp_path: Path) -> None:
+def test_an_interrupted_comparison_of_builds_says_how_to_see_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     process = start_session(
         tmp_path,
         *("-m", "bench", "-k", "test_builds", "-p", "no:cacheprovider"),
@@ -88,7 +95,10 @@ def test_an_interrupted_comparison_of_builds_says_how_to_see_what_was_measured(t
     output, _ = process.communicate(timeout=120)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     (path,) = find_runs(tmp_path)
-    assert f"not finished; `pytest-ddtree compare {path.parent}` compares what was measured" in output
+    said = f"not finished; `pytest-ddtree compare {path.parent}` compares what was measured"
+    assert said in output
+    assert said in json.dumps(session_json(Report.of(read_run(path)))["findings"])
+    assert said in summary.read_text("utf-8").replace("\\", "")
     assert compare_cli.run([str(path.parent)]) in (0, 1)
 
 

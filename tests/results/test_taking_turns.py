@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import a_round
 
-from pytest_ddtree.ab import Ab
+from pytest_ddtree.ab import Ab, unjudged
 from pytest_ddtree.ab_outcome import AbOutcome, report_of
 from pytest_ddtree.budget import Budget
 from pytest_ddtree.grid import CellKey, Config
@@ -247,10 +249,92 @@ def test_a_stored_comparison_is_reported_as_the_session_reported_it(tmp_path: Pa
         store.append("round", round=a_round(0, 100.0, build="base").as_json())
         for build, gate in outcome.gates:
             store.append("gate", build=build, config=CONFIG, gate=gate.as_json())
-        store.append("warning", text=outcome.stopped)
+        for note in outcome.notes:
+            store.append("warning", text=note)
     live = report_of([outcome], started="2026-11-30", run=path.parent.name)
     assert github.markdown(Report.of(read_run(path))) == github.markdown(live)
     assert "build patched" in github.markdown(live)
+
+
+@pytest.mark.parametrize(("rounds", "confirmed"), [(4, False), (7, False), (8, True)])
+def test_whole_passes_of_the_record_confirm_whatever_their_starts_are_called(
+    tmp_path: Path, rounds: int, confirmed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = alternating(-0.3, 0.001, rounds)
+    with Store(tmp_path / "results.jsonl") as store:
+        store.append("run", plugin="x", started="2026-01-01", settings={})
+        store.append("ab", builds=["base", "patched"], **design(TWO).as_json())
+        for one in (*rounds_of("base", [0.0] * 8, TWO), *rounds_of("patched", logs, TWO)):
+            store.append("round", round={**one.as_json(), "start_no": 1})
+    assert compare_cli.run([str(tmp_path / "results.jsonl"), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["confirmed"] is confirmed
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_comparison_that_did_not_end_is_told_of(
+    tmp_path: Path, whole: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "20260101T0-1-ab" / "results.jsonl"
+    with Store(path) as store:
+        store.append("run", plugin="x", started="2026-01-01", settings={})
+        store.append("ab", builds=["base", "patched"], **design().as_json(), ends=True)
+        for one in (*rounds_of("base", [0.0] * 4), *rounds_of("patched", [0.0] * 4)):
+            store.append("round", round=one.as_json())
+        if whole:
+            store.append("compared", config=CONFIG)
+        else:
+            store.append(
+                "test", nodeid="a.py::test_builds[x]", outcome="error", text="the server ended\nat once"
+            )
+    said = f"{CONFIG}: not finished; `pytest-ddtree compare {path.parent}` compares what was measured"
+    assert (said in Report.of(read_run(path)).results.warnings) is not whole
+    assert compare_cli.run([str(path)]) == (0 if whole else 2)
+    printed = capsys.readouterr()
+    assert (said in printed.out) is not whole
+    assert (printed.err == "error: test_builds[x]: the server ended\n") is not whole
+
+
+def test_a_comparison_of_which_one_build_was_measured_has_no_second_run_to_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store(tmp_path / "results.jsonl") as store:
+        store.append("run", plugin="x", started="2026-01-01", settings={})
+        store.append("ab", builds=["base", "patched"], **design().as_json())
+        for one in rounds_of("base", [0.0] * 4):
+            store.append("round", round=one.as_json())
+    assert compare_cli.run([str(tmp_path / "results.jsonl")]) == 2
+    assert "ended before two of them were measured" in capsys.readouterr().err
+
+
+def test_every_report_shows_the_interval_that_says_less() -> None:
+    logs = [-0.25 + step for stay in range(4) for step in (0.02 * (-1) ** stay, 0.02 * (-1) ** stay + 0.001)]
+    found = compared(logs, TWO, passes=4)
+    for change in found.changes:
+        gate = change.gate("base")
+        assert change.shown == gate.loss
+        assert change.as_json()["n"] == gate.as_json()["n"]
+        _, low, high = change.ratio
+        if change.metric is TOK_S:
+            assert change.stays is None or change.shown.error >= change.loss.error
+            assert 1 - gate.as_json()["high"] == pytest.approx(low)
+            assert 1 - gate.as_json()["low"] == pytest.approx(high)
+
+
+def test_how_quiet_the_machine_was_is_in_every_report() -> None:
+    restless = replace(compared([0.0] * 8, TWO, passes=4), unrest=0.4)
+    outcome = AbOutcome(CONFIG, (), (restless,))
+    (note,) = outcome.notes
+    assert note.startswith(f"{CONFIG}, patched / base: the machine was not quiet: ")
+    assert note in report_of([outcome], started="2026-11-30", run="a").results.warnings
+    assert ("ddtree.unrest", "0.400") in outcome.properties
+
+
+def test_thresholds_and_expected_figures_are_said_not_to_be_judged() -> None:
+    assert unjudged(make_settings({})) == ()
+    asked = make_settings({"gates": ("tok_s >= 1", "test"), "expected": ("/x", "test")})
+    assert unjudged(asked) == (
+        "not judged in a comparison of builds: expected figures (--ddtree-expected) and thresholds (tok_s >= 1)",
+    )
 
 
 def test_the_design_is_read_back_as_it_was_written() -> None:

@@ -53,6 +53,19 @@ def test_one_handle_and_one_start_a_config(tmp_path: Path) -> None:
     assert support.alive(tmp_path) == {}
 
 
+def test_a_second_pool_of_a_folder_goes_on_counting(tmp_path: Path) -> None:
+    settings = support.settings(tmp_path)
+    logs = []
+    for before in (0, 2):
+        backend = LocalBackend(settings, ReferenceDialect(), Build())
+        with ServerPool(settings, backend=backend, starts_before=before) as pool:
+            server = pool.get(B8)
+            assert server.start_no == before + 1
+            logs.append(server.log_path)
+    assert [log.name for log in logs] == [f"{B8.id}-1.log", f"{B8.id}-3.log"]
+    assert all(log.exists() for log in logs)
+
+
 def test_two_slots_keep_the_baseline(tmp_path: Path) -> None:
     with support.pool(tmp_path, slots=2) as pool:
         base = pool.get(BASELINE)
