@@ -9,6 +9,7 @@ from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.report.text import table
 from pytest_ddtree.results.change import Change, Comparison
 from pytest_ddtree.results.metrics import ACCEPT, METRICS, PER_TOKEN_P90, SPEEDUP, TOK_S, TTFT_P90
+from pytest_ddtree.results.scale import accepted_text, found_text
 
 SHOWN = (TOK_S, TTFT_P90, PER_TOKEN_P90, ACCEPT, SPEEDUP)
 
@@ -93,7 +94,7 @@ def _found(change: Change, *, confirmed: bool) -> str:
 
 
 def _sentence(change: Change) -> str:
-    digits = METRICS[change.metric.name].digits
+    digits, tolerance = METRICS[change.metric.name].digits, change.tolerance
     figures = (
         ""
         if change.key is None
@@ -101,9 +102,9 @@ def _sentence(change: Change) -> str:
     )
     return (
         f"{change.outcome}: {change.where}: {change.metric.name}{figures}, ratio {ratio(change)}, n={change.shown.n}, "
-        f"tolerance {change.tolerance}"
+        f"tolerance {accepted_text(tolerance.share, tolerance.why, higher_is_better=change.metric.higher_is_better)}"
     )
 
 
 def _visible(change: Change) -> str:
-    return f"a loss of {change.visible:.1%} or more would have been found"
+    return found_text(change.visible, higher_is_better=change.metric.higher_is_better)

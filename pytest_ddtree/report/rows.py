@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.report.terminal import speedup
 from pytest_ddtree.report.text import figure, milliseconds
+from pytest_ddtree.results.metrics import METRICS
 from pytest_ddtree.results.model import Results, config_order, is_baseline
 from pytest_ddtree.results.runs import SESSION
+from pytest_ddtree.results.scale import NEARLY_ALL, accepted_text, least_text, signed
 
 HEAD = (
     "config",
@@ -29,7 +34,7 @@ GATE_HEAD = (
     "before",
     "change of the metric",
     "tolerance or threshold",
-    "smallest loss it could see",
+    "smallest it could see",
 )
 
 _CONDITIONS = (
@@ -96,12 +101,23 @@ def gate_rows(results: Results) -> list[tuple[str, ...]]:
             str(gate["metric"]),
             f"{gate['now']:.4g}",
             f"{gate['before']:.4g}",
-            f"{gate['now'] / gate['before'] - 1:+.1%}" if gate["before"] else "-",
-            gate.get("threshold") or f"{gate['tolerance']:.1%} ({gate['tolerance_why']})",
-            f"{gate['smallest_visible']:.1%}",
+            signed(gate["now"] / gate["before"] - 1) if gate["before"] else "-",
+            *_limits(gate),
         )
         for gate in results.gates
     ]
+
+
+def _limits(gate: Mapping[str, Any]) -> tuple[str, str]:
+    """Tolerance or threshold, and the smallest change for the worse that would have been seen, on the scale of the metric."""
+    seen = gate["smallest_visible"]
+    if "threshold" in gate:
+        # Of a threshold it is the half width of the figure's own interval, which is no loss.
+        return gate["threshold"], f"{seen:.1%}"
+    metric = METRICS.get(gate["metric"])
+    higher = metric is None or metric.higher_is_better
+    tolerance = accepted_text(gate["tolerance"], gate["tolerance_why"], higher_is_better=higher)
+    return tolerance, "nothing" if seen > NEARLY_ALL else least_text(seen, higher_is_better=higher)
 
 
 def condition_rows(report: Report) -> list[tuple[str, str]]:

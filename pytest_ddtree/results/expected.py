@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_ddtree.results.metrics import METRICS, Values
+from pytest_ddtree.results.scale import signed
 from pytest_ddtree.results.tolerance import Start
 
 KEPT = 20
@@ -158,7 +159,7 @@ def recorded_lines(expected: Expected, recorded: Mapping[Key, Sample]) -> list[s
             if now is None:
                 continue
             was = None if before is None else before.mean(name)
-            change = "" if was is None else f" ({now / was - 1:+.1%})"
+            change = "" if was is None else f" ({signed(now / was - 1)})"
             shown.append(f"{name} {now:.{metric.digits}f}{change}")
         since = "new" if before is None else f"against {before.date}"
         lines.append(f"  {key.config} {key.cell}, {since}: {', '.join(shown)}")

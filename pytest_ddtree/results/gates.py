@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pytest_ddtree.results.metrics import Metric, Values
 from pytest_ddtree.results.model import finite
 from pytest_ddtree.results.paired import Loss, log_share, paired_loss, pooled_loss
+from pytest_ddtree.results.scale import accepted_text, found_text, signed
 from pytest_ddtree.results.tolerance import Tolerance
 
 Outcome = Literal["regressed", "fine", "undecided"]
@@ -91,16 +92,16 @@ class Gate:
                 _change(bound, self.higher_is_better)
                 for bound in (self.loss.at_least(SHOWN), self.loss.at_most(SHOWN))
             )
-            spread = f"95% interval {bounds[0]:+.1%} to {bounds[1]:+.1%}"
+            spread = f"95% interval {signed(bounds[0])} to {signed(bounds[1])}"
         text = (
             f"{self.what}: {self.metric} {self.outcome}: {self.now:.{self.digits}f} {self.unit} against "
-            f"{self.before:.{self.digits}f} ({self.against}), {change:+.1%}, {spread}, n={self.loss.n}, "
-            f"tolerance {self.tolerance}"
+            f"{self.before:.{self.digits}f} ({self.against}), {signed(change)}, {spread}, n={self.loss.n}, "
+            f"tolerance {accepted_text(self.tolerance.share, self.tolerance.why, higher_is_better=self.higher_is_better)}"
         )
         if self.unconfirmed:
             text += "; looks worse, not confirmed by further passes"
         elif self.outcome == "undecided":
-            text += f"; a loss of {self.visible:.1%} or more would have been found"
+            text += f"; {found_text(self.visible, higher_is_better=self.higher_is_better)}"
         return text
 
     def as_json(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.metrics import Values
 from pytest_ddtree.results.model import Round
 from pytest_ddtree.results.paired import Loss, paired_loss
+from pytest_ddtree.results.scale import signed
 
 T = TypeVar("T")
 
@@ -94,13 +95,11 @@ class Drift:
     def __str__(self) -> str:
         change = math.expm1(-self.loss.mean)
         if math.isinf(self.loss.error):
-            return (
-                f"drift of {self.config} {self.key.id}: {change:+.1%} tok/s from beginning to end (one round)"
-            )
+            return f"drift of {self.config} {self.key.id}: {signed(change)} tok/s from beginning to end (one round)"
         low, high = (math.expm1(-bound) for bound in (self.loss.at_most(0.025), self.loss.at_least(0.025)))
         return (
-            f"drift of {self.config} {self.key.id}: {change:+.1%} tok/s from beginning to end, "
-            f"95% interval {low:+.1%} to {high:+.1%}"
+            f"drift of {self.config} {self.key.id}: {signed(change)} tok/s from beginning to end, "
+            f"95% interval {signed(low)} to {signed(high)}"
         )
 
 

@@ -28,9 +28,6 @@ class Tolerance:
     share: float
     why: str
 
-    def __str__(self) -> str:
-        return f"{self.share:.1%} ({self.why})"
-
 
 @dataclass(frozen=True, slots=True)
 class Start:
