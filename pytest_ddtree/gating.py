@@ -81,11 +81,12 @@ class Gating:
         keeper, run = self._keeper, self._run
         if keeper is None or keeper.expected is None:
             return
-        kept, withdrawn = keeper.kept(run.results)
-        run.results.warnings += withdrawn
-        if kept:
+        recording = keeper.record(run.results)
+        for text in recording.withdrawn:
+            run.warn(text)
+        if recording.samples:
             try:
-                add_expected(keeper.expected.path, kept)
+                add_expected(keeper.expected.path, recording.samples)
             except (OSError, ExpectedBroken) as error:
                 why = getattr(error, "strerror", None) or error
                 run.file.unwritten.append(
@@ -93,7 +94,9 @@ class Gating:
                 )
                 run.results.warnings.append(run.file.unwritten[-1])
             else:
-                run.results.recorded = recorded_lines(keeper.expected, kept)
+                run.results.recorded = recorded_lines(keeper.expected, recording.samples)
+                for text in recording.drifts:
+                    run.warn(text)
         run.results.warnings += keeper.orphans([BASELINE.id, *(config.id for config in run.configs)], cells)
 
     def _note(self, outcome: CellOutcome) -> CellOutcome:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ddtree.report.findings import Report, findings
+from pytest_ddtree.results.expected import DRIFT
 from pytest_ddtree.results.model import CellFigures
 from pytest_ddtree.results.secrets import allowed_environment, mask_values, scrub
 from pytest_ddtree.results.statistics import Interval
@@ -89,7 +90,12 @@ def properties(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ()) ->
     """User properties of a test for JUnit XML: figures with units in their names, then the outcome of each gate."""
     found = [("ddtree.config", figures.config), ("ddtree.cell", figures.key.id), *figure_properties(figures)]
     found.extend(
-        (f"ddtree.gate.{gate.get('threshold') or gate['metric']}", str(gate["outcome"])) for gate in gates
+        (
+            f"ddtree.gate.{gate.get('threshold') or gate['metric']}"
+            + (".drift" if str(gate.get("against")).startswith(DRIFT) else ""),
+            str(gate["outcome"]),
+        )
+        for gate in gates
     )
     return found
 

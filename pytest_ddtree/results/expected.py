@@ -19,6 +19,8 @@ KEPT = 20
 """Samples of an entry that are kept."""
 DRIFT_OVER = 10
 """Drift is seen against the best of this many samples."""
+DRIFT = "best of the last samples"
+"""What a gate of drift says that it compares with."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

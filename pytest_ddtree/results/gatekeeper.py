@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.entries import key_of, setting_of, started
-from pytest_ddtree.results.expected import Expected, Key, Sample, accept_drift, missing_text
+from pytest_ddtree.results.expected import DRIFT, Expected, Key, Sample, accept_drift, missing_text
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import POOLED_TOLERANCE, Design, Gate, gate_cell, gate_pooled
-from pytest_ddtree.results.metrics import METRICS, SPEEDUP, TOK_S, Metric, Values, applies, round_values
+from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, applies, round_values
 from pytest_ddtree.results.model import CellFigures, Results
+from pytest_ddtree.results.open_gates import Paired, drift_line, more_would_tell
 from pytest_ddtree.results.thresholds import Threshold, ThresholdResult, judge_threshold
 from pytest_ddtree.results.tolerance import (
     Start,
@@ -59,6 +60,17 @@ class CellOutcome:
     gates: tuple[Gate | ThresholdResult, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What became expected at the end of a session."""
+
+    samples: Mapping[Key, Sample]
+    withdrawn: tuple[str, ...] = ()
+    """Lines about what did not."""
+    drifts: tuple[str, ...] = ()
+    """Lines about what a later session may call a drift."""
+
+
 class Gatekeeper:
     """Judges each cell when it is measured, and all of them together at the end."""
 
@@ -81,8 +93,8 @@ class Gatekeeper:
         self.run = run
         self.date = str(fingerprint.get("date") or "")[:10]
         self.gates: list[Gate] = []
-        self.recorded: dict[Key, Sample] = {}
-        """What becomes expected, by key."""
+        self._due: dict[tuple[str, CellKey], CellFigures] = {}
+        """What becomes expected, with the figures that were judged."""
         self._local = local_starts or {}
         self._seen: dict[tuple[str, CellKey], dict[str, tuple[Values, Values]]] = {}
         self._spreads: dict[str, list[StartSpread]] = {}
@@ -100,11 +112,9 @@ class Gatekeeper:
             and self.is_headline(figures.config, figures.key)
         ):
             figures, baseline = measure_more(max(RECORDED, len(figures.rounds)))
-        gates = self._against_expected(figures, baseline)
+        paired = self._against_expected(figures, baseline)
         thresholds = self._thresholds(figures, baseline)
-        while measure_more is not None and _more_would_tell(
-            gates if len(figures.rounds) < self._partners(figures) else [], thresholds, figures, baseline
-        ):
+        while measure_more is not None and more_would_tell(paired, thresholds, figures, baseline):
             look = self.policy.design.next_look(len(figures.rounds))
             if look is None:
                 break
@@ -113,14 +123,16 @@ class Gatekeeper:
                 # No time is left: what could not be decided stays undecided.
                 break
             figures = more
-            gates = self._against_expected(figures, baseline)
+            paired = self._against_expected(figures, baseline)
             thresholds = self._thresholds(figures, baseline)
+        gates = [one.gate for one in paired]
         for gate in gates:
             self._sort(gate.outcome, str(gate), failures, warnings)
         if self.expected is not None:
             if self._records(figures):
-                warnings.extend(self._record(figures, baseline))
-            elif self.expected.last(self._key(figures)) is None:
+                # Rounds are added to a cell for the gates of others: what is recorded is known at the end.
+                self._due[figures.config, figures.key] = figures
+            elif self.expected.last(self._key(figures)) is None and not self._is_due(figures):
                 failures.append(missing_text(self.expected, self._key(figures), self.policy.arguments))
             errors.extend(self._not_measured(figures, baseline))
         for result in thresholds:
@@ -163,18 +175,29 @@ class Gatekeeper:
         )
         return [text]
 
-    def kept(self, results: Results) -> tuple[dict[Key, Sample], list[str]]:
-        """What is recorded in the end, and lines about what is not: the speed of a config that was found corrupt after it was measured is
-        no result, and nothing to expect."""
-        bad = {
-            key.config: verdict.kind
-            for key in self.recorded
-            if (verdict := results.verdict(key.config)) is not None and not verdict.passed
-        }
-        kept = {key: sample for key, sample in self.recorded.items() if key.config not in bad}
-        return kept, [
+    def record(self, results: Results) -> Recording:
+        """Put what is to be recorded, with the figures that the session ends with, at the end of each history. To be called once.
+
+        The speed of a config that was found corrupt after it was measured is no result, and nothing to expect.
+        """
+        samples: dict[Key, Sample] = {}
+        bad: dict[str, str] = {}
+        drifts: list[str] = []
+        for (config, cell), judged in self._due.items():
+            verdict = results.verdict(config)
+            if verdict is not None and not verdict.passed:
+                bad[config] = verdict.kind
+                continue
+            figures = results.cells.get((config, cell), judged)
+            key = self._key(figures)
+            samples[key] = self._sample(figures, results.base(config, cell))
+            drifts += self._add(
+                key, samples[key], f"{config} {cell.id}", headline=self.is_headline(config, cell)
+            )
+        withdrawn = (
             f"{config}: not recorded as expected, because it is {kind}" for config, kind in bad.items()
-        ]
+        )
+        return Recording(samples, tuple(withdrawn), tuple(drifts))
 
     def is_headline(self, config: str, key: CellKey) -> bool:
         """Whether a cell is judged by itself."""
@@ -189,14 +212,14 @@ class Gatekeeper:
         elif outcome == "undecided":
             warnings.append(text)
 
-    def _against_expected(self, figures: CellFigures, baseline: CellFigures | None) -> list[Gate]:
+    def _against_expected(self, figures: CellFigures, baseline: CellFigures | None) -> list[Paired]:
         if self.expected is None or self.policy.update == "all":
             return []
         key = self._key(figures)
         last = self.expected.last(key)
         if last is None:
             return []
-        gates: list[Gate] = []
+        found: list[Paired] = []
         where = f"{figures.config} {figures.key.id}"
         for metric in METRICS.values():
             now = round_values(metric, figures, baseline)
@@ -207,21 +230,17 @@ class Gatekeeper:
             tolerance = self._tolerance(key, metric)
             if not self.is_headline(figures.config, figures.key):
                 continue
-            gate = gate_cell(
-                where,
-                metric,
-                dict(before),
-                now,
-                tolerance,
-                self.policy.design,
-                against=f"expected {last.date}",
-            )
-            if gate is not None:
-                gates.append(gate)
-            drift = self._drift(key, metric, where, now, tolerance)
-            if drift is not None:
-                gates.append(drift)
-        return gates
+            against = f"expected {last.date}"
+            found += self._pair(where, metric, before, now, tolerance, against)
+            found += self._drift(key, metric, where, now, tolerance)
+        return found
+
+    def _pair(
+        self, where: str, metric: Metric, before: Values, now: Values, tolerance: Tolerance, against: str
+    ) -> list[Paired]:
+        """The gate of one metric against one sample; none where no round is on both sides."""
+        gate = gate_cell(where, metric, before, now, tolerance, self.policy.design, against=against)
+        return [] if gate is None else [Paired(gate, 1 + max(before))]
 
     def _not_measured(self, figures: CellFigures, baseline: CellFigures | None) -> list[str]:
         """Metrics of a headline cell that are expected and were not measured: an error, never a pass."""
@@ -234,17 +253,13 @@ class Gatekeeper:
             if last.values.get(name) and not round_values(metric, figures, baseline)
         ]
 
-    def _drift(self, key: Key, metric: Metric, where: str, now: Values, tolerance: Tolerance) -> Gate | None:
-        """Against the best of the last samples; only an alarm is worth a line."""
+    def _drift(self, key: Key, metric: Metric, where: str, now: Values, tolerance: Tolerance) -> list[Paired]:
+        """The gate against the best of the last samples; none where there is no such sample."""
         assert self.expected is not None
         best = self.expected.best(key, metric.name)
         if best is None:
-            return None
-        against = f"best of the last samples, {best.date}"
-        gate = gate_cell(
-            where, metric, dict(best.values[metric.name]), now, tolerance, self.policy.design, against=against
-        )
-        return gate if gate is not None and gate.outcome == "regressed" else None
+            return []
+        return self._pair(where, metric, best.values[metric.name], now, tolerance, f"{DRIFT}, {best.date}")
 
     def _tolerance(self, key: Key, metric: Metric) -> Tolerance:
         assert self.expected is not None
@@ -256,42 +271,27 @@ class Gatekeeper:
 
     def _records(self, figures: CellFigures) -> bool:
         """Whether the figures of a cell become expected ones."""
-        if self.expected is None or self._key(figures) in self.recorded:
+        if self.expected is None or self._is_due(figures):
             return False
         update = self.policy.update
         return update == "all" or (update == "new" and self.expected.last(self._key(figures)) is None)
 
-    def _partners(self, figures: CellFigures) -> int:
-        """Rounds that are expected of a cell: a round beyond them has nothing to be compared with."""
-        last = None if self.expected is None else self.expected.last(self._key(figures))
-        return (
-            0
-            if last is None
-            else max((1 + max(values) for values in last.values.values() if values), default=0)
-        )
+    def _is_due(self, figures: CellFigures) -> bool:
+        return (figures.config, figures.key) in self._due
 
-    def _record(self, figures: CellFigures, baseline: CellFigures | None) -> list[str]:
-        """Keep the figures of a cell as expected ones; warns of what the next session will call a drift."""
+    def _add(self, key: Key, sample: Sample, where: str, *, headline: bool) -> list[str]:
+        """Make a sample the expected one; lines about what a session as slow as this one may call a drift."""
         assert self.expected is not None
-        key = self._key(figures)
-        sample = self._sample(figures, baseline)
         tolerances = {name: self._tolerance(key, METRICS[name]) for name in sample.values}
-        if self.policy.accept_drift is not None:
-            sample = accept_drift(sample, self.policy.accept_drift)
         self.expected.add(key, sample)
-        self.recorded[key] = sample
-        if not self.is_headline(figures.config, figures.key):
+        if not headline:
             return []
-        where = f"{figures.config} {figures.key.id}"
-        drifted = (
-            self._drift(key, METRICS[name], where, dict(values), tolerances[name])
+        drifts = [
+            one.gate
             for name, values in sample.values.items()
-        )
-        return [
-            f"recorded, and the next session will fail for it: {gate}; --ddtree-accept-drift 'WHY' accepts the drift"
-            for gate in drifted
-            if gate is not None
+            for one in self._drift(key, METRICS[name], where, values, tolerances[name])
         ]
+        return [line for gate in drifts if (line := drift_line(gate)) is not None]
 
     def _sample(self, figures: CellFigures, baseline: CellFigures | None) -> Sample:
         values = {
@@ -299,7 +299,9 @@ class Gatekeeper:
             for metric in METRICS.values()
             if (values := round_values(metric, figures, baseline))
         }
-        return Sample(self.date, self.build, values, run=self.run)
+        sample = Sample(self.date, self.build, values, run=self.run)
+        reason = self.policy.accept_drift
+        return sample if reason is None else accept_drift(sample, reason)
 
     def _thresholds(self, figures: CellFigures, baseline: CellFigures | None) -> list[ThresholdResult]:
         return [
@@ -309,19 +311,6 @@ class Gatekeeper:
             for threshold in self.policy.thresholds
             if threshold.takes(figures.config, figures.key)
         ]
-
-
-def _more_would_tell(
-    gates: Sequence[Gate],
-    thresholds: Sequence[ThresholdResult],
-    figures: CellFigures,
-    baseline: CellFigures | None,
-) -> bool:
-    """Whether something is undecided that further rounds can decide: a speedup needs those of the baseline too."""
-    behind = baseline is None or len(baseline.rounds) < len(figures.rounds)
-    open_metrics = {one.metric for one in gates if one.outcome == "undecided"}
-    open_metrics |= {one.metric for one in thresholds if one.outcome == "undecided"}
-    return bool(open_metrics - ({SPEEDUP.name} if behind else set()))
 
 
 def headline_tests(headline: Sequence[tuple[str, CellKey]]) -> int:
