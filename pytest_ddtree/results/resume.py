@@ -10,7 +10,7 @@ from typing import Any
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.fingerprint import OF_WORKLOAD, Difference, Fingerprint
-from pytest_ddtree.results.model import Round
+from pytest_ddtree.results.model import Round, is_baseline
 from pytest_ddtree.results.runs import SESSION, StoredRun
 
 
@@ -120,7 +120,12 @@ class Resumed:
         stored = self.stored
         if not (stored.ab or stored.builds or stored.settings.get("build")):
             return
-        measured = [name for name, results in stored.builds.items() if results.cells]
+        measured = [
+            name
+            for name, results in stored.builds.items()
+            # The base's baseline is no side of a comparison.
+            if any(not is_baseline(config) for config, _ in results.cells)
+        ]
         where = shlex.quote(str(stored.path.parent))
         raise ResumeRefused(
             f"{stored.id} is a comparison of builds, which cannot be resumed: "

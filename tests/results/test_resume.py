@@ -171,6 +171,17 @@ def test_a_comparison_of_builds_is_refused_with_the_command_that_compares_it(tmp
     assert compare_cli.run(command[2:]) == 0
 
 
+def test_a_baseline_is_no_side_of_a_comparison(tmp_path: Path) -> None:
+    path = tmp_path / "ab" / "results.jsonl"
+    a_comparison(path, "patched")
+    with Store(path) as store:
+        store.append(
+            "round", build="base", round={**a_round(0, config="baseline").as_json(), "build": "base"}
+        )
+    with pytest.raises(ResumeRefused, match="nothing to compare"):
+        Resumed(read_run(path)).check("session", Fingerprint({}))
+
+
 @pytest.mark.parametrize("builds", [(), ("base",)])
 def test_a_comparison_with_too_little_to_compare_names_no_command(
     tmp_path: Path, builds: tuple[str, ...]
