@@ -156,10 +156,10 @@ def _of_tests(results: Results, said: Collection[str]) -> list[Finding]:
     for one in results.failing.values():
         if any(words in one.text for words in corrupt):
             continue
-        rest = [line for line in one.text.splitlines() if line not in said]
-        if any(line.strip() for line in rest):
+        rest = _unsaid(one.text, said)
+        if rest.strip():
             name = one.nodeid.rpartition("::")[2]
-            alike.setdefault((one.outcome, "\n".join(rest)), []).append(name)
+            alike.setdefault((one.outcome, rest), []).append(name)
     return [
         Finding(
             "failure" if outcome == "failed" else "error",
@@ -169,3 +169,26 @@ def _of_tests(results: Results, said: Collection[str]) -> list[Finding]:
         )
         for (outcome, text), names in alike.items()
     ]
+
+
+def _unsaid(text: str, said: Collection[str]) -> str:
+    """What of a failure is new: not the sentences of gates, nor how pytest explains an assertion that gave only those."""
+    lines = text.splitlines()
+    named = lines[0].removeprefix(_ASSERTION) if lines else ""
+    explained = next((at for at, line in enumerate(lines) if at and line.startswith("assert ")), len(lines))
+    message = [named, *lines[1:explained]]
+    # pytest indents the later lines of a message.
+    new = [line.strip() for line in message if line.strip() not in said]
+    # Of a long failure only the beginning is kept, and so of its last sentence.
+    if 0 < len(new) < len(message) and explained == len(lines) and _begins(new[-1], said):
+        new.pop()
+    if len(new) == len(message):
+        return text
+    return "\n".join([*new, *lines[explained:]] if any(line.strip() for line in new) else [])
+
+
+def _begins(line: str, said: Collection[str]) -> bool:
+    return line != "" and any(sentence.startswith(line) for sentence in said)
+
+
+_ASSERTION = "AssertionError: "

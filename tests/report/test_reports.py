@@ -134,6 +134,47 @@ def test_a_failed_test_is_a_finding_unless_one_says_it_already() -> None:
     assert sum(line.startswith("::error") for line in github.commands(findings(report.results))) == 4
 
 
+def test_an_assertion_that_gives_the_sentence_of_a_gate_says_nothing_new(pytester: pytest.Pytester) -> None:
+    """One regression is one annotation; pytest puts its own explanation around a message, as seen by a real one."""
+    gate = a_report().results.gates[1]
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = session\n")
+    pytester.makepyfile(
+        f"""
+        import dataclasses, pytest
+
+        @dataclasses.dataclass
+        class Outcome:
+            failures: tuple
+
+        @pytest.mark.parametrize("more", ["", "the sandbox leaked"])
+        def test_together(more):
+            outcome = Outcome(({gate["text"]!r}, *filter(None, [more])))
+            assert not outcome.failures, "\\n".join(outcome.failures)
+        """
+    )
+    done = pytester.inline_run("-p", "no:cacheprovider")
+    alone, both = [
+        report.longrepr.reprcrash.message for report in done.getfailures() if report.when == "call"
+    ]
+    assert alone.startswith("AssertionError: ")
+    assert "\nassert not (" in alone
+    results = Results(gates=[gate])
+    results.note_test("bench/test_together.py::test_together", "failed", alone)
+    assert [one.title for one in findings(results)] == ["b8-k4-wnone ctx60-c4: tok_s regressed"]
+    results.note_test("bench/test_together.py::test_together", "failed", both)
+    assert [one.title for one in findings(results)][1:] == ["test_together failed"]
+    assert findings(results)[1].text.startswith("the sandbox leaked\nassert not (")
+
+
+def test_the_beginning_of_a_sentence_that_was_cut_says_nothing_new() -> None:
+    one, other = a_gate(200.0, 150.0), a_gate(200.0, 140.0, "b16-k4-wnone ctx60-c4")
+    results = Results(gates=[one, other])
+    results.note_test("x::test_gate", "failed", f"{one['text']}\n{other['text'][:40]}")
+    assert len(findings(results)) == 2
+    results.note_test("x::test_gate", "failed", f"{one['text']}\nb16 is gone")
+    assert len(findings(results)) == 3
+
+
 def test_what_is_undecided_fails_where_that_was_asked() -> None:
     undecided = {**a_report().results.gates[0], "outcome": "undecided", "text": "who knows"}
     for strict, weight in ((False, "warning"), (True, "failure")):
