@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -26,6 +28,17 @@ def not_kept(path: Path, error: OSError) -> NotKept:
     return NotKept(
         f"{path}: cannot be written ({why}). Nothing is measured that cannot be kept; what the file holds is whole. {_remedy(error)}"
     )
+
+
+@contextmanager
+def writing(path: Path) -> Generator[None]:
+    """What goes wrong inside names the file: an open file that cannot be written to does not say its name. Raises OSError."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def no_room(error: OSError) -> NotKept | None:

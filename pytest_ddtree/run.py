@@ -358,6 +358,8 @@ class Run:
         """Stop the servers, then the loop. May be called twice, also by a signal handler's way out."""
         self.conclude()
         self.coding.close()
-        self.servers.close()
+        # A full disk, which is said already: the last starts stay unwritten.
+        with suppress(NotKept):
+            self.servers.close()
         self.file.close()
         self._loop.close()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ddtree.client.records import Record, Request, Sampling, TokenScore
-from pytest_ddtree.errors import Infrastructure
+from pytest_ddtree.errors import Infrastructure, writing
 from pytest_ddtree.exactness.fingerprint import Fingerprint
 from pytest_ddtree.exactness.floor import NoiseFloor
 from pytest_ddtree.exactness.prompts import BaselineAnswers, Prompt
@@ -80,7 +80,7 @@ def save_records(
     path = folder / f"baseline-{fingerprint.prompts}-{_slug(fingerprint.build)}.jsonl"
     handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with writing(path), os.fdopen(handle, "w", encoding="utf-8") as file:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())

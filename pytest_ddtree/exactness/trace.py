@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from pytest_ddtree.client.generate import sampling_params
 from pytest_ddtree.client.records import Request
+from pytest_ddtree.errors import writing
 
 Action = Literal["submit", "cancel", "flush", "wait"]
 Item = TypeVar("Item")
@@ -82,7 +83,8 @@ class Trace:
         """Write the trace with some facts about it as JSON; raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         value = {"schema": 1, **facts, "steps": [asdict(step) for step in self.steps]}
-        path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        with writing(path):
+            path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Trace:

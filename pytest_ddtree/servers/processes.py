@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_ddtree.errors import writing
 from pytest_ddtree.servers import secrets
 from pytest_ddtree.servers.argv import CommandLine
 from pytest_ddtree.servers.backend import Order
@@ -48,7 +49,8 @@ def _head(log: Path, line: CommandLine) -> None:
     environment = " ".join(
         f"{key}={shlex.quote(value)}" for key, value in secrets.variables(line.env).items()
     )
-    log.write_text(f"$ {environment} {shlex.join(secrets.arguments(line.argv))}\n")
+    with writing(log):
+        log.write_text(f"$ {environment} {shlex.join(secrets.arguments(line.argv))}\n")
 
 
 def in_url(host: str) -> str:

@@ -19,6 +19,7 @@ from secrets import token_hex
 from pytest_ddtree.dialects import faked, registry
 from pytest_ddtree.dialects.base import BaselineKind, Dialect, DialectError, Launch, LaunchRequest, given
 from pytest_ddtree.dialects.build import Build, flags_of_help
+from pytest_ddtree.errors import writing
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import chosen, logs, ports, secrets, unitfile
 from pytest_ddtree.servers.argv import launch_request
@@ -97,7 +98,8 @@ class SystemdBackend:
         command = self._trimmed()
         refuse_fakes(order.title, faked.before_start((*command.plain, *args), env))
         order.log_path.parent.mkdir(parents=True, exist_ok=True)
-        order.log_path.write_text(f"$ {shlex.join(secrets.arguments([*command.plain, *args]))}\n")
+        with writing(order.log_path):
+            order.log_path.write_text(f"$ {shlex.join(secrets.arguments([*command.plain, *args]))}\n")
         began = time.time()
         self._lease.hold()
         self._write(unitfile.drop_in(command, args, env))
@@ -387,5 +389,5 @@ class SystemdBackend:
             f"journalctl -u {shlex.quote(self._unit)} --since=@{int(began)} -o cat --no-pager | tail -n +{known}"
         )
         if done.ok:
-            with path.open("a") as log:
+            with writing(path), path.open("a") as log:
                 log.write(done.out)

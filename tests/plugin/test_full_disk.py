@@ -6,10 +6,20 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 from xml.etree import ElementTree
 
 import pytest
+
+from pytest_ddtree.errors import no_room
+from pytest_ddtree.exactness.trace import Trace
+from pytest_ddtree.grid import BASELINE
+from pytest_ddtree.servers.argv import CommandLine
+from pytest_ddtree.servers.backend import Order
+from pytest_ddtree.servers.processes import launch_one
+from pytest_ddtree.servers.supervise import Supervisor
 
 ROOT = Path(__file__).parents[2]
 SUITE = """
@@ -87,13 +97,41 @@ def test_what_is_lost_at_the_end_alone_is_no_success(
     assert "results.jsonl: cannot be written (File too large)" in output
 
 
+def _head_of_a_log(path: Path) -> None:
+    order = Order(
+        config=BASELINE,
+        variant="matched",
+        number=1,
+        launch="baseline-1",
+        log_path=path,
+        deadline=1.0,
+        budget_s=1.0,
+        progress=print,
+        closing=lambda: False,
+    )
+    # It is not come to: a server whose log cannot be begun is not started.
+    nobody = cast(Supervisor, None)
+    launch_one(nobody, order, order.launch, CommandLine(("server",), {}, path.parent))
+
+
+@pytest.mark.parametrize("write", [_head_of_a_log, Trace(()).save], ids=["log", "trace"])
+def test_a_file_that_is_open_already_is_named_too(write: Callable[[Path], None]) -> None:
+    """An open file does not say its name when it cannot be written to; "a file" helps nobody to find the disk that is full."""
+    with pytest.raises(OSError, match="/dev/full") as caught:
+        write(Path("/dev/full"))
+    assert str(no_room(caught.value)).startswith("/dev/full: cannot be written (No space left on device)")
+
+
 @pytest.mark.slow
-def test_a_small_file_system_fills_up_while_servers_are_measured(tmp_path: Path) -> None:
-    """24 KiB hold the first cells of the baseline and no more; what they measured is still shown."""
+@pytest.mark.parametrize(("size", "measured"), [("24k", True), ("4k", False)])
+def test_a_small_file_system_fills_up_while_servers_are_measured(
+    tmp_path: Path, size: str, measured: bool
+) -> None:
+    """24 KiB hold the first cells of the baseline and no more; what they measured is still shown. 4 KiB do not hold the first start."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         pytest.skip("this machine lets nobody mount a file system of his own")
     script = (
-        f"mount -t tmpfs -o size=24k none {tmp_path} && exec {sys.executable} -m pytest bench -p no:cacheprovider -m bench "
+        f"mount -t tmpfs -o size={size} none {tmp_path} && exec {sys.executable} -m pytest bench -p no:cacheprovider -m bench "
         f"--ddtree-budget 8 --ddtree-profile smoke --ddtree-client-lag 10 --ddtree-results={tmp_path}"
     )
     done = subprocess.run(
@@ -107,5 +145,6 @@ def test_a_small_file_system_fills_up_while_servers_are_measured(tmp_path: Path)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert " failed" not in done.stdout.splitlines()[-1]
-    assert "baseline: code, temperature 0" in done.stdout
+    assert ("baseline: code, temperature 0" in done.stdout) == measured
+    assert "a file (for temporary files" not in done.stdout
     assert "No space left on device" in done.stdout
