@@ -16,6 +16,7 @@ from pytest_ddtree.report.findings import Report
 from pytest_ddtree.report.jsonreport import session_json
 from pytest_ddtree.results.answers import FILE
 from pytest_ddtree.results.expected_files import read_expected
+from pytest_ddtree.results.gatekeeper import RECORDED
 from pytest_ddtree.results.runs import find_runs, read_run
 from pytest_ddtree.results.store import parse
 
@@ -157,6 +158,13 @@ def test_a_planted_slow_down_fails_the_gate_inside_the_test(tmp_path: Path) -> N
     code, output = run(tmp_path, *gated, "--ddtree-update-new")
     assert code == 0, output
     assert {key.config for key in read_expected(expected).entries} == {"baseline", "b8-k4-wnone"}
+    # What is expected is what the tables of that session showed, with the rounds that were added for the speedup of the other config.
+    (path,) = find_runs(tmp_path)
+    shown = {(config, key.id): one for (config, key), one in read_run(path).results.cells.items()}
+    for key, (sample,) in read_expected(expected).entries.items():
+        figures = shown[key.config, key.cell]
+        assert len(sample.values["tok_s"]) == len(figures.rounds) == RECORDED
+        assert sample.mean("tok_s") == pytest.approx(figures.tok_s.value, rel=1e-4)
     written = {file: file.read_bytes() for file in expected.iterdir()}
     code, output = run(tmp_path, *gated, "--ddtree-spec-args=--plant slower:400")
     assert code == 1, output
