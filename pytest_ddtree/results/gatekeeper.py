@@ -12,7 +12,7 @@ from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import POOLED_TOLERANCE, Design, Gate, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, applies, round_values
 from pytest_ddtree.results.model import CellFigures, Results
-from pytest_ddtree.results.open_gates import Paired, drift_line, more_would_tell
+from pytest_ddtree.results.open_gates import Paired, baseline_would_tell, drift_line, more_would_tell
 from pytest_ddtree.results.thresholds import Threshold, ThresholdResult, judge_threshold
 from pytest_ddtree.results.tolerance import (
     Start,
@@ -114,6 +114,10 @@ class Gatekeeper:
             figures, baseline = measure_more(max(RECORDED, len(figures.rounds)))
         paired = self._against_expected(figures, baseline)
         thresholds = self._thresholds(figures, baseline)
+        if measure_more is not None and baseline_would_tell(paired, thresholds, figures, baseline):
+            figures, baseline = measure_more(len(figures.rounds))
+            paired = self._against_expected(figures, baseline)
+            thresholds = self._thresholds(figures, baseline)
         while measure_more is not None and more_would_tell(paired, thresholds, figures, baseline):
             look = self.policy.design.next_look(len(figures.rounds))
             if look is None:

@@ -27,13 +27,27 @@ def more_would_tell(
 ) -> bool:
     """Whether something is undecided that further rounds can decide: a speedup needs those of the baseline too."""
     behind = baseline is None or len(baseline.rounds) < len(figures.rounds)
-    undecided = {
-        one.gate.metric
-        for one in paired
-        if one.gate.outcome == "undecided" and len(figures.rounds) < one.partners
+    return bool(_undecided(paired, thresholds, len(figures.rounds)) - ({SPEEDUP.name} if behind else set()))
+
+
+def baseline_would_tell(
+    paired: Sequence[Paired],
+    thresholds: Sequence[ThresholdResult],
+    figures: CellFigures,
+    baseline: CellFigures | None,
+) -> bool:
+    """Whether a speedup is undecided that the rounds can decide which the baseline lacks: it is precise in fewer than a config."""
+    if baseline is None or len(baseline.rounds) >= len(figures.rounds):
+        return False
+    return SPEEDUP.name in _undecided(paired, thresholds, len(baseline.rounds))
+
+
+def _undecided(paired: Sequence[Paired], thresholds: Sequence[ThresholdResult], rounds: int) -> set[str]:
+    """Metrics that something beyond these rounds can be said of."""
+    open_ones = {
+        one.gate.metric for one in paired if one.gate.outcome == "undecided" and rounds < one.partners
     }
-    undecided |= {one.metric for one in thresholds if one.outcome == "undecided"}
-    return bool(undecided - ({SPEEDUP.name} if behind else set()))
+    return open_ones | {one.metric for one in thresholds if one.outcome == "undecided"}
 
 
 def drift_line(gate: Gate) -> str | None:

@@ -193,6 +193,13 @@ def test_an_undecided_speedup_is_measured_on_where_the_baseline_is_too() -> None
     asked.clear()
     assert keeper(None, thresholds=thresholds).check(cell, base, without).warnings
     assert asked == [8], "the baseline's rounds end it"
+    asked.clear()
+    longer = a_cell(rates(200.0, 8, noise=0.2, seed=3))
+    assert keeper(None, thresholds=thresholds).check(longer, base, with_baseline).warnings
+    assert asked == [8, 16, 30], "what the baseline lacks is measured first"
+    asked.clear()
+    assert keeper(None, thresholds=thresholds).check(longer, base, without).warnings
+    assert asked == [8], "asked for once where its server is gone"
 
 
 def test_rounds_without_a_partner_are_not_measured(tmp_path: Path) -> None:
