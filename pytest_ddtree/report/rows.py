@@ -101,11 +101,19 @@ def gate_rows(results: Results) -> list[tuple[str, ...]]:
             str(gate["metric"]),
             f"{gate['now']:.4g}",
             f"{gate['before']:.4g}",
-            signed(gate["now"] / gate["before"] - 1) if gate["before"] else "-",
+            _change(gate),
             *_limits(gate),
         )
         for gate in results.gates
     ]
+
+
+def _change(gate: Mapping[str, Any]) -> str:
+    """Of the loss where it is a mean over rounds or stays, which the two figures alone may not have; of a threshold the figures'."""
+    metric = METRICS.get(gate["metric"])
+    if "threshold" in gate or metric is None or gate["loss"] >= 1:
+        return signed(gate["now"] / gate["before"] - 1) if gate["before"] else "-"
+    return signed(-gate["loss"] if metric.higher_is_better else 1 / (1 - gate["loss"]) - 1)
 
 
 def _limits(gate: Mapping[str, Any]) -> tuple[str, str]:
