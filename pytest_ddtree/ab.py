@@ -28,11 +28,11 @@ from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.model import Failing
 from pytest_ddtree.results.order import Block, blocks
-from pytest_ddtree.results.runs import FILE, verdict_from_json
+from pytest_ddtree.results.runs import FILE, scope_of, verdict_from_json
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.selectors import headline_cells
 from pytest_ddtree.results.store import Store
-from pytest_ddtree.results.taking_turns import AbDesign, in_turns
+from pytest_ddtree.results.taking_turns import AbDesign, in_turns, rounds_of_stay
 from pytest_ddtree.servers.errors import ServerError
 from pytest_ddtree.servers.source import state
 from pytest_ddtree.worktrees import NoWorktree, Worktrees
@@ -58,8 +58,7 @@ class Ab:
         self.outcomes: dict[Config, AbOutcome] = {}
         self.failing: list[Failing] = []
         """Tests that did not pass."""
-        # As many rounds as a cell would have anyway, spread over the passes; two at least, or a stay has no noise of its own.
-        self._rounds = max(2, -(-settings.rounds // passes))
+        self._rounds = rounds_of_stay(settings.rounds, passes)
         self._design = AbDesign(
             rounds=self._rounds,
             passes=passes,
@@ -340,7 +339,7 @@ class Ab:
         elif kind == "verdict":
             self._judged.append((fields["build"], fields["against"], verdict_from_json(fields["verdict"])))
         elif kind == "fingerprint":
-            scope = f"{fields['build']}:{fields['scope']}"
+            scope = scope_of(fields["scope"], fields["build"])
             self._fingerprints.setdefault(scope, Fingerprint.from_json(fields["fingerprint"]))
 
 

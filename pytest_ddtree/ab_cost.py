@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pytest_ddtree.estimate import Count, PlannedStart
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.order import blocks
-from pytest_ddtree.results.taking_turns import MOST
+from pytest_ddtree.results.taking_turns import MOST, rounds_of_stay
 
 FLOOR_CONDITIONS = 3
 """At most at so many concurrencies the baseline is asked for its noise."""
@@ -35,7 +35,7 @@ class AbCost:
     @property
     def stay_rounds(self) -> int:
         """Rounds of a cell in one stay of a build."""
-        return max(2, -(-self.rounds // self.passes))
+        return rounds_of_stay(self.rounds, self.passes)
 
     @property
     def stays(self) -> int:

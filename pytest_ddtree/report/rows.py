@@ -11,7 +11,7 @@ from pytest_ddtree.report.text import figure, milliseconds
 from pytest_ddtree.results.metrics import METRICS
 from pytest_ddtree.results.model import Results, config_order, is_baseline
 from pytest_ddtree.results.runs import SESSION
-from pytest_ddtree.results.scale import NEARLY_ALL, accepted_text, least_text, signed
+from pytest_ddtree.results.scale import NEARLY_ALL, accepted_text, change_of, least_text, signed
 
 HEAD = (
     "config",
@@ -113,7 +113,7 @@ def _change(gate: Mapping[str, Any]) -> str:
     metric = METRICS.get(gate["metric"])
     if "threshold" in gate or metric is None or gate["loss"] >= 1:
         return signed(gate["now"] / gate["before"] - 1) if gate["before"] else "-"
-    return signed(-gate["loss"] if metric.higher_is_better else 1 / (1 - gate["loss"]) - 1)
+    return signed(change_of(gate["loss"], higher_is_better=metric.higher_is_better))
 
 
 def _limits(gate: Mapping[str, Any]) -> tuple[str, str]:

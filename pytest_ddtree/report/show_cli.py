@@ -13,7 +13,7 @@ from pytest_ddtree.report.rows import condition_rows
 from pytest_ddtree.report.terminal import lines
 from pytest_ddtree.report.text import table
 from pytest_ddtree.results.order import drifts
-from pytest_ddtree.results.runs import SESSION, NoSuchRun, StoredRun, find_runs, pick_run, read_run
+from pytest_ddtree.results.runs import SESSION, NoSuchRun, StoredRun, find_runs, pick_run, read_run, scope_of
 
 
 def add_directory(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _gpu(stored: StoredRun) -> str:
     """What the run was measured on; a comparison has a fingerprint of each build."""
-    scopes = [SESSION, *(f"{build}:{SESSION}" for build in stored.builds)]
+    scopes = [scope_of(SESSION, build) for build in (None, *stored.builds)]
     names = [stored.fingerprints[scope].get("gpu.name") for scope in scopes if scope in stored.fingerprints]
     return "; ".join(dict.fromkeys(str(name) for name in names if name)) or "unknown"
 

@@ -25,6 +25,11 @@ SESSION = "session"
 """Scope of the fingerprint that holds for the whole run; every other scope is a config id."""
 
 
+def scope_of(scope: str, build: str | None) -> str:
+    """What a fingerprint is filed under: `session` or a config id, of a build in a comparison `NAME:session` or `NAME:CONFIG`."""
+    return scope if build is None else f"{build}:{scope}"
+
+
 class NoSuchRun(ValueError):
     """There is no stored run of that name; the text lists those that there are."""
 
@@ -182,7 +187,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         run.results.strict = bool(run.settings.get("strict"))
         run.sessions += 1
     elif kind == "fingerprint":
-        scope = str(record["scope"]) if build is None else f"{build}:{record['scope']}"
+        scope = scope_of(str(record["scope"]), build)
         run.fingerprints.setdefault(scope, Fingerprint.from_json(record["fingerprint"]))
     elif kind == "start":
         if record.get("ok", True):

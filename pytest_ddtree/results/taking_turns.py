@@ -16,6 +16,14 @@ MOST = 4
 """While nothing is decided there are more passes, up to so many times what was asked. Each time it is looked once."""
 
 
+def rounds_of_stay(rounds: int, passes: int) -> int:
+    """Rounds of a cell in one stay of a build: those that one server would measure, spread over the passes.
+
+    Two at least, or a stay has no noise of its own.
+    """
+    return max(2, -(-rounds // passes))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbDesign:
     """What was declared before the builds took turns; stored, so that a reader of the record judges as the session did."""
