@@ -35,6 +35,7 @@ from pytest_ddtree.results.store import Store
 from pytest_ddtree.results.taking_turns import AbDesign, in_turns, rounds_of_stay
 from pytest_ddtree.servers.errors import ServerError
 from pytest_ddtree.servers.source import state
+from pytest_ddtree.workload.endings import COMPARED
 from pytest_ddtree.worktrees import NoWorktree, Worktrees
 
 
@@ -264,7 +265,7 @@ class Ab:
         began = time.monotonic()
         run.get(config, "ab")
         for key in self._cells:
-            run.speed.measure(config, key, at_least=block.first_round + block.rounds)
+            run.speed.measure(config, key, at_least=block.first_round + block.rounds, natural=COMPARED)
         if block.number > 0:
             # The first stay also judges, and measures the baseline.
             self._longest_stay_s = max(self._longest_stay_s, time.monotonic() - began)

@@ -14,9 +14,12 @@ from pytest_ddtree.workload.cell import (
     CellNotMeasured,
     CellSpec,
     Spent,
+    UnnaturalAnswers,
     Watches,
     measure_cell,
     natural_endings,
+    refuse_unnatural,
+    to_come,
 )
 from pytest_ddtree.workload.endings import EndingLimits, Endings
 from pytest_ddtree.workload.load import Load
@@ -56,16 +59,18 @@ async def measure_rounds(
     Raises:
         CellInvalid: the server did what a healthy one does not (`watch`).
         CellNotMeasured: requests failed, tokens are not counted, the client was the limit.
-        UnnaturalAnswers: the answers are no natural text; `natural_limits` are those of each round, else the cell's are asked.
+        UnnaturalAnswers: the answers are no natural text; `natural_limits` are others than the usual ones.
     """
     rounds = list(before)
-    seen: list[Endings] = []
+    together = natural_limits is None or not natural_limits.each_round
+    seen = _endings(before) if together else []
 
     def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
         wrong = wrong_steps(load.records)
         if wrong is not None:
             raise AcceptLengthWrong(f"{config} {key.id}, {wrong}")
-        natural = natural_endings(load.records, eos, limits=natural_limits, earlier=seen)
+        coming = to_come(spec, rule, number)
+        natural = natural_endings(load.records, eos, limits=natural_limits, earlier=seen, coming=coming)
         seen.append(natural)
         counted = None if watch is None else watch.counted_steps
         one = stamp(_round(config, key, number, load, cell, spec, natural, counted))
@@ -86,9 +91,37 @@ async def measure_rounds(
             spent=spent,
             watch=watch,
         )
+        if together:
+            # Rounds that were to come did not where the time was over.
+            refuse_unnatural(seen, natural_limits)
     except CellNotMeasured as error:
         raise type(error)(f"{config} {key.id}: {error}") from None
     return tuple(rounds)
+
+
+def refuse_unnatural_rounds(rounds: Sequence[Round], limits: EndingLimits | None = None) -> None:
+    """Raises UnnaturalAnswers where the answers of rounds that were measured before are no natural text."""
+    try:
+        refuse_unnatural(_endings(rounds), limits)
+    except UnnaturalAnswers as error:
+        raise UnnaturalAnswers(f"{rounds[0].config} {rounds[0].key.id}: {error}") from None
+
+
+def _endings(rounds: Sequence[Round]) -> list[Endings]:
+    """How natural the answers of stored rounds were, of those that say it."""
+    return [
+        Endings(
+            answers=one.requests,
+            tokens=one.tokens,
+            tokens_after_end=one.tokens_after_end,
+            most_after_end=one.most_after_end,
+            looping=one.looping,
+            distinct_mean=1.0 if one.distinct_4grams is None else one.distinct_4grams,
+            distinct_least=1.0 if one.distinct_4grams is None else one.distinct_4grams,
+        )
+        for one in rounds
+        if one.looping is not None and one.most_after_end is not None
+    ]
 
 
 def _round(
@@ -119,6 +152,8 @@ def _round(
         cached_tokens=cell.cached_tokens,
         decode_tok_s=cell.decode_tok_s,
         tokens_after_end=natural.tokens_after_end,
+        most_after_end=natural.most_after_end if natural.answers else None,
+        looping=natural.looping if natural.answers else None,
         distinct_4grams=natural.distinct_mean if natural.answers else None,
         cache=spec.cache,
         chunk_gap_s=() if gap is None else (gap.p50, gap.p90, gap.p99, gap.maximum),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.liveness import check_serving
 from pytest_ddtree.matrix import sampling_of
-from pytest_ddtree.measuring import measure_rounds
+from pytest_ddtree.measuring import measure_rounds, refuse_unnatural_rounds
 from pytest_ddtree.options import Settings
 from pytest_ddtree.results.model import CellFigures, Round, key_json
 from pytest_ddtree.results.runs import prompts_digest
@@ -73,8 +73,12 @@ class Speed:
         """Use the prompts that an earlier part of this run chose: (`CellKey.prompts`, context) -> their numbers."""
         self._indices.update({cell: tuple(numbers) for cell, numbers in chosen.items()})
 
-    def measure(self, config: Config, key: CellKey, *, at_least: int = 0) -> CellFigures:
+    def measure(
+        self, config: Config, key: CellKey, *, at_least: int = 0, natural: EndingLimits | None = None
+    ) -> CellFigures:
         """The figures of one cell, measured once; with `at_least` more rounds are added to fewer.
+
+        `natural` is how natural its answers must be, where the usual limits ask for too much.
 
         Raises:
             Infeasible: the server cannot hold it, or (OutOfTime) the time budget is spent.
@@ -86,6 +90,7 @@ class Speed:
             return known
         before = known.rounds if known is not None else self._stored(config, key)
         if before and enough(before, self._settings, at_least):
+            refuse_unnatural_rounds(before, natural)
             return self._keep(config, key, before)
         if run.budget.spent:
             if known is not None:
@@ -96,12 +101,12 @@ class Speed:
         self._refuse_infeasible(server, key)
         chooses = not config.speculative and (key.prompts, key.context) not in self._indices
         try:
-            rounds = self._rounds(server, config, key, before, at_least, UNCHOSEN if chooses else None)
+            rounds = self._rounds(server, config, key, before, at_least, UNCHOSEN if chooses else natural)
         except UnnaturalAnswers:
             if not chooses:
                 raise
             self._choose_prompts(server, key)
-            rounds = self._rounds(server, config, key, (), at_least)
+            rounds = self._rounds(server, config, key, (), at_least, natural)
         except CellNotMeasured:
             # A dead server explains more than the requests that failed.
             check_serving(run, config)

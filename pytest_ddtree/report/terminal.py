@@ -125,6 +125,12 @@ def _remarks(cells: Sequence[CellFigures]) -> list[str]:
         for figures in cells
         if figures.after_end > UNCHOSEN.after_end
     ]
+    lines += [
+        f"{figures.key.id}: {figures.looping} of {figures.requests} answers end in a loop, which a drafter predicts: tok/s may be too "
+        f"high by {0.4 * figures.looping / figures.requests:.1%}"
+        for figures in cells
+        if figures.looping and not is_baseline(figures.config)
+    ]
     return lines
 
 

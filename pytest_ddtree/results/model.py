@@ -60,6 +60,10 @@ class Round:
     decode_tok_s: float | None
     tokens_after_end: int = 0
     """Tokens behind the first end-of-sequence token of their answer: there a model loops and a drafter loves it."""
+    most_after_end: int | None = None
+    """Of them in the one answer that has most."""
+    looping: int | None = None
+    """Answers that end in a loop; None where they came without token ids."""
     distinct_4grams: float | None = None
     """Mean over the answers of the share of distinct 4-grams of their tokens; None where they came without token ids."""
     cache: str = "flushed"
@@ -175,6 +179,11 @@ class CellFigures:
         return sum(one.tokens_after_end for one in self.rounds) / self.tokens if self.tokens else 0.0
 
     @property
+    def looping(self) -> int:
+        """Answers that end in a loop, as far as rounds say it."""
+        return sum(one.looping or 0 for one in self.rounds)
+
+    @property
     def decode_tok_s(self) -> float | None:
         """Tokens per second while at least one request was decoding: geometric mean over the rounds."""
         return _middle(one.decode_tok_s for one in self.rounds)
@@ -227,6 +236,7 @@ class CellFigures:
             "accept_length": self.accept_length,
             "cached_tokens": self.cached_tokens,
             "share_after_end": self.after_end,
+            "looping_answers": self.looping,
             "cache": self.rounds[0].cache,
         }
 

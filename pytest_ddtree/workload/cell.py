@@ -92,17 +92,34 @@ def natural_endings(
     *,
     limits: EndingLimits | None = None,
     earlier: Sequence[Endings] = (),
+    coming: int = 0,
 ) -> Endings:
     """How natural the answers of a round are.
 
-    A round with `limits` of its own stands for itself, because other prompts can still be chosen; else all rounds of a cell do together.
+    Where the limits are for each round it stands for itself; else all rounds of a cell do together, those that are certain to come
+    (`coming` answers) as well.
     Raises UnnaturalAnswers where the answers, with those of `earlier` rounds, are no natural text.
     """
     found = endings(records, eos, limits)
-    reason = together((found,) if limits else (*earlier, found)).invalid(limits)
+    if limits is not None and limits.each_round:
+        refuse_unnatural((found,), limits)
+    else:
+        refuse_unnatural((*earlier, found), limits, coming=coming)
+    return found
+
+
+def refuse_unnatural(
+    rounds: Sequence[Endings], limits: EndingLimits | None = None, *, coming: int = 0
+) -> None:
+    """Raises UnnaturalAnswers where the answers of these rounds together are no natural text."""
+    reason = together(rounds).invalid(limits, coming=coming) if rounds else None
     if reason is not None:
         raise UnnaturalAnswers(reason)
-    return found
+
+
+def to_come(spec: CellSpec, rule: SamplingRule, number: int) -> int:
+    """How many answers of a cell are certain to follow those of round `number` (0 for the first)."""
+    return max(0, rule.min_rounds - number - 1) * request_count(spec.concurrency, spec.turnovers)
 
 
 MakeRequests = Callable[[int, Sequence[int]], Sequence[Request]]

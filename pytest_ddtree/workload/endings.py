@@ -26,10 +26,16 @@ class EndingLimits:
     are worth at most 2 % of the tok/s."""
     alone: int = 16
     """From so many answers on a single one may loop, and a single one end early, whatever its share is."""
+    each_round: bool = False
+    """Whether a round stands for itself, not for all answers of its cell."""
 
 
-UNCHOSEN = EndingLimits(after_end=0.02, alone=sys.maxsize)
+UNCHOSEN = EndingLimits(after_end=0.02, alone=sys.maxsize, each_round=True)
 """For a round of a server that can choose other prompts: that costs little, and what one round bears, others exceed."""
+
+COMPARED = EndingLimits(after_end=0.25, looping=0.25)
+"""For builds that answer the same prompts in turns, where only their ratio is told: a loop flatters all of them, and one that a
+single build runs into, after a near-tie, is noise of the ratio, which its interval holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +56,27 @@ class Endings:
     def after_end_share(self) -> float:
         return self.tokens_after_end / self.tokens if self.tokens else 0.0
 
-    def invalid(self, limits: EndingLimits | None = None) -> str | None:
-        """Why a cell with these answers says nothing about natural text; None where it does."""
+    def invalid(self, limits: EndingLimits | None = None, *, coming: int = 0) -> str | None:
+        """Why a cell with these answers says nothing about natural text; None where it does, or may yet.
+
+        `coming` answers are certain to follow: a loop in the first round is no worse than one in the last.
+        """
         limits = limits or EndingLimits()
-        early = self.answers >= limits.alone and self.tokens_after_end == self.most_after_end
-        if self.after_end_share > limits.after_end and not early:
+        answers = self.answers + coming
+        early = answers >= limits.alone and self.tokens_after_end == self.most_after_end
+        share = self.after_end_share * self.answers / answers if answers else 0.0
+        if share > limits.after_end and not early:
             return (
                 f"{self.after_end_share:.1%} of the output tokens came after the natural end of their answer "
                 f"(at most {limits.after_end:.1%}): choose prompts with longer answers or a shorter output"
             )
-        borne = max(int(limits.looping * self.answers), 1 if self.answers >= limits.alone else 0)
+        borne = max(int(limits.looping * answers), 1 if answers >= limits.alone else 0)
         if self.looping > borne:
+            whole = f", with {coming} to come" if coming else ""
             return (
-                f"{self.looping} of {self.answers} answers end in a loop (fewer than {limits.tail_ratio:.0%} distinct "
-                f"4-grams in their last 64 tokens; at most {borne} may), which flatters every drafter"
+                f"{self.looping} of {self.answers} answers{whole} end in a loop (fewer than {limits.tail_ratio:.0%} distinct "
+                f"4-grams in their last 64 tokens; at most {borne} may), which flatters every drafter: with more rounds of "
+                "more requests one weighs less, another workload has others"
             )
         return None
 

@@ -23,6 +23,8 @@ from pytest_ddtree.workload.cell import (
     UnnaturalAnswers,
     measure_cell,
     natural_endings,
+    refuse_unnatural,
+    to_come,
 )
 from pytest_ddtree.workload.counted import fit_prompt, server_count
 from pytest_ddtree.workload.endings import UNCHOSEN, Endings
@@ -113,7 +115,8 @@ async def measure_url(
                         f"warning: round {number + 1}: the answers tell {cell.verify_steps} verify steps, the server's counter "
                         f"{watch.counted_steps}: the accept length is uncertain"
                     )
-                found.append(natural_endings(load.records, eos, limits=limits, earlier=found))
+                coming = to_come(spec, rule, number)
+                found.append(natural_endings(load.records, eos, limits=limits, earlier=found, coming=coming))
 
             await client.prepare(spec.concurrency)
             result = await measure_cell(
@@ -128,6 +131,8 @@ async def measure_url(
                 progress=progress,
                 watch=watch,
             )
+            if limits is None:
+                refuse_unnatural(found)
             return UrlCell(result=result, endings=tuple(found), indices=indices, eos=eos)
 
         if maker is None:

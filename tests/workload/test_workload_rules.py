@@ -14,6 +14,7 @@ from scipy import stats
 from pytest_ddtree.client.prometheus import parse_metrics
 from pytest_ddtree.workload.cell import UnnaturalAnswers, natural_endings
 from pytest_ddtree.workload.endings import (
+    COMPARED,
     UNCHOSEN,
     EndingLimits,
     distinct_ratio,
@@ -160,6 +161,39 @@ def test_a_few_loops_spoil_no_cell(record: Any, answers: int, borne: int) -> Non
     reason = endings([clean] * (answers - borne - 1) + [looping] * (borne + 1), EOS).invalid()
     assert f"{borne + 1} of {answers} answers" in str(reason)
     assert f"at most {borne} may" in str(reason)
+
+
+def test_a_loop_in_the_first_round_is_no_worse_than_one_in_the_last(record: Any) -> None:
+    """As on a real server: 1 of the first 10 answers of a stay of 30 ended a comparison after eleven minutes."""
+    clean, looping = record([(1, 100)], ids=range(10, 110)), record([(1, 100)], ids=[5, 6] * 50)
+    first, rest = [looping] + [clean] * 4, [clean] * 5
+    with pytest.raises(UnnaturalAnswers, match="1 of 5 answers end in a loop"):
+        natural_endings(first, EOS)
+    with pytest.raises(
+        UnnaturalAnswers, match=r"1 of 5 answers, with 10 to come end in a loop .* at most 0 may"
+    ):
+        natural_endings(first, EOS, coming=10)
+    earlier = [natural_endings(first, EOS, coming=25)]
+    for coming in (20, 15, 10, 5, 0):
+        earlier.append(natural_endings(rest, EOS, earlier=earlier, coming=coming))
+    assert together(earlier).looping == 1
+    with pytest.raises(UnnaturalAnswers, match="2 of 10 answers, with 20 to come"):
+        natural_endings(first, EOS, earlier=earlier[:1], coming=20)
+
+
+def test_an_early_end_in_the_first_round_is_no_worse_than_one_in_the_last(record: Any) -> None:
+    clean = record([(1, 100)], ids=range(10, 110))
+    after = record([(1, 100)], ids=[2, *range(10, 109)])
+    natural_endings([after] + [clean] * 4, EOS, coming=11)
+    with pytest.raises(UnnaturalAnswers, match="19\\.8% of the output tokens"):
+        natural_endings([after] + [clean] * 4, EOS, coming=10)
+
+
+def test_builds_that_answer_the_same_prompts_bear_more(record: Any) -> None:
+    clean, looping = record([(1, 100)], ids=range(10, 110)), record([(1, 100)], ids=[5, 6] * 50)
+    natural_endings([looping] * 3 + [clean] * 9, EOS, limits=COMPARED)
+    with pytest.raises(UnnaturalAnswers, match="4 of 12"):
+        natural_endings([looping] * 4 + [clean] * 8, EOS, limits=COMPARED)
 
 
 def test_failed_answers_say_nothing_about_endings(record: Any) -> None:
