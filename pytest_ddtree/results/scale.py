@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-NEARLY_ALL = 0.999
-"""A loss beyond which no digit tells anything: a thousandth of the speed is left."""
+NEARLY_ALL = 0.9
+"""A loss beyond which no digit tells anything: a tenth of the speed is left."""
 
 
 def signed(change: float) -> str:
@@ -28,7 +28,7 @@ def change_of(loss: float, *, higher_is_better: bool) -> float:
 def found_text(loss: float, *, higher_is_better: bool) -> str:
     """What would have been found, given the smallest loss (a share) that would."""
     if loss > NEARLY_ALL:
-        least = f"loss below {NEARLY_ALL:.1%}" if higher_is_better else "rise to less than 1000 times"
+        least = f"loss below {NEARLY_ALL:.0%}" if higher_is_better else "rise to less than ten times"
         return f"no {least} would have been found"
     return f"{least_text(loss, higher_is_better=higher_is_better)} or more would have been found"
 

@@ -42,8 +42,8 @@ def test_of_a_time_a_loss_is_a_rise() -> None:
 @pytest.mark.parametrize("loss", [0.9999999, 1.0])
 def test_where_next_to_nothing_would_be_found_no_figure_is_made_up(loss: float) -> None:
     assert math.isinf(change_of(1.0, higher_is_better=False))
-    assert found_text(loss, higher_is_better=False) == "no rise to less than 1000 times would have been found"
-    assert found_text(loss, higher_is_better=True) == "no loss below 99.9% would have been found"
+    assert found_text(loss, higher_is_better=False) == "no rise to less than ten times would have been found"
+    assert found_text(loss, higher_is_better=True) == "no loss below 90% would have been found"
 
 
 def test_a_sentence_has_one_scale() -> None:
