@@ -135,13 +135,18 @@ def calm(results: Results) -> str:
     """What may be said where nothing failed: no more than what was judged."""
     # A config on two builds has three verdicts.
     judged = {verdict.config for verdicts in results.verdicts.values() for verdict in verdicts}
+    gates = 0 if results.cells else len(results.gates)
+    # An undecided gate excludes nothing.
+    decided = sum(gate["outcome"] != "undecided" for gate in results.gates) if gates else 0
     counts = (
         (len(results.cells), "cell", "no regression in "),
-        (0 if results.cells else len(results.gates), "gate", "no regression in "),
+        (decided, "gate", "no regression in "),
         (0 if results.cells else len(judged), "config", "no corruption in "),
         (0 if results.cells else len(results.coding), "coding eval", "no regression in "),
     )
     said = [f"{words}{count} {what}{'s' if count > 1 else ''}" for count, what, words in counts if count]
+    if gates and not decided:
+        said.insert(0, "no gate decided")
     return ", ".join(said) or "nothing was measured or judged"
 
 

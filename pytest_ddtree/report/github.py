@@ -92,7 +92,8 @@ def _headline(report: Report, found: Sequence[Finding]) -> str:
     bad = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
     if bad:
         return ", ".join(bad)
-    undecided = sum(gate["outcome"] == "undecided" for gate in report.results.gates)
+    open_gates = {gate["text"] for gate in report.results.gates if gate["outcome"] == "undecided"}
+    undecided = sum(one.text in open_gates for one in found)
     warnings = len(found) - undecided
     rest = [f"{undecided} undecided"] if undecided else []
     rest += [f"{warnings} to look at"] if warnings else []

@@ -357,6 +357,12 @@ def test_the_summary_has_regressions_before_figures() -> None:
     assert github.markdown(calm).startswith("## ddtree: no regression in 1 cell\n")
     exact = Report(Results(verdicts={"b8": [a_verdict("b8", "exact")], "b16": [a_verdict("b16", "tie")]}))
     assert github.markdown(exact).startswith("## ddtree: no corruption in 2 configs\n")
+    fine = {**a_report().results.gates[0], "outcome": "fine", "text": "as before"}
+    open_ = {**fine, "outcome": "undecided", "text": "who knows"}
+    some = Report(Results(gates=[fine, open_, {**open_, "text": "nor this"}], warnings=["look"]))
+    assert github.markdown(some).startswith("## ddtree: no regression in 1 gate, 2 undecided, 1 to look at\n")
+    none = Report(Results(gates=[open_]))
+    assert github.markdown(none).startswith("## ddtree: no gate decided, 1 undecided\n")
     nothing = Report(Results())
     assert github.markdown(nothing).startswith("## ddtree: nothing was measured or judged\n")
     assert "Nothing was measured or judged." in html.page(nothing)
