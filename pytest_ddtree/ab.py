@@ -6,14 +6,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pytest_ddtree import __version__
-from pytest_ddtree.ab_outcome import AbOutcome, report_of
+from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.budget import FLAG, Budget, duration
 from pytest_ddtree.build_run import BuildRun
 from pytest_ddtree.errors import Infrastructure, NotKept
@@ -25,13 +24,12 @@ from pytest_ddtree.options import Settings, settings_json
 from pytest_ddtree.report.findings import Report, unfinished
 from pytest_ddtree.results.builds import BuildSpec
 from pytest_ddtree.results.change import Comparison
-from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.model import Failing
 from pytest_ddtree.results.order import Block, blocks
-from pytest_ddtree.results.runs import FILE, scope_of, verdict_from_json
+from pytest_ddtree.results.runs import FILE, StoredRun, rebuild
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.selectors import headline_cells
-from pytest_ddtree.results.store import Store
+from pytest_ddtree.results.store import Store, Stored
 from pytest_ddtree.results.taking_turns import AbDesign, in_turns, rounds_of_stay
 from pytest_ddtree.servers.errors import ServerError
 from pytest_ddtree.servers.source import state
@@ -57,8 +55,8 @@ class Ab:
         self.started = datetime.now(UTC)
         self.folder = settings.results / f"{self.started:%Y%m%dT%H%M%SZ}-{os.getpid()}-ab"
         self.outcomes: dict[Config, AbOutcome] = {}
-        self.failing: list[Failing] = []
-        """Tests that did not pass."""
+        self._unkept: list[Failing] = []
+        """Tests that did not pass and that the disk did not take."""
         self._rounds = rounds_of_stay(settings.rounds, passes)
         self._design = AbDesign(
             rounds=self._rounds,
@@ -80,9 +78,6 @@ class Ab:
         self._store: Store | None = None
         self._worktrees: Worktrees | None = None
         self._runs: dict[str, BuildRun] = {}
-        self._fingerprints: dict[str, Fingerprint] = {}
-        self._measured: dict[str, set[str]] = {}
-        self._judged: list[tuple[str, str, Verdict]] = []
         self._unjudged = unjudged(settings)
         self._failed: dict[Config, Infrastructure] = {}
         self._done: set[tuple[Config, Block]] = set()
@@ -116,36 +111,18 @@ class Ab:
                 ) from None
 
     def report(self) -> Report:
-        """What came out so far, for reports."""
-        return report_of(
-            self.outcomes.values(),
-            self.failing,
-            started=self.started.isoformat(),
-            run=self.folder.name,
-            judged=self._judged,
-            warnings=[
-                *self._unjudged,
-                *(note for outcome in self.outcomes.values() for note in outcome.notes),
-                *self.unfinished,
-            ],
-            fingerprints=self._fingerprints,
-        )
+        """What came out so far, for reports: what is stored of it, so that a reader of the record sees the same."""
+        return Report.of(self._stored())
 
     @property
     def begun(self) -> bool:
         """Whether there is anything to report."""
-        return self._store is not None or bool(self.failing)
+        return self._store is not None or bool(self._unkept)
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """A line for what was asked for and is not part of this, and for each config that came to no outcome."""
-        return (*self._unjudged, *self.unfinished)
-
-    @property
-    def unfinished(self) -> tuple[str, ...]:
-        """A line for each config without an outcome, because the session or a server ended."""
-        ended = {config.id for config in self.outcomes}
-        return unfinished(self._measured, self._judged, ended, str(self.folder))
+        return (*self._unjudged, *unfinished(self._stored()))
 
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""
@@ -192,17 +169,15 @@ class Ab:
     def note_test(self, nodeid: str, outcome: str, text: str) -> None:
         """Keep what became of a test that did not pass."""
         if outcome != "passed":
-            self.failing.append(Failing(nodeid, outcome, text))
-            with suppress(NotKept):
+            try:
                 self._keep("test", nodeid=nodeid, outcome=outcome, text=text)
+            except NotKept:
+                self._unkept.append(Failing(nodeid, outcome, text))
 
     def _note(self, outcome: AbOutcome) -> None:
         """Store what was judged of each build, and why it was not measured further."""
-        for build, gate in outcome.gates:
-            self._keep("gate", build=build, config=outcome.config, gate=gate.as_json())
-        for note in outcome.notes:
-            self._keep("warning", text=note)
-        self._keep("compared", config=outcome.config)
+        for kind, fields in outcome.records:
+            self._keep(kind, **fields)
 
     def _take_turns(
         self, config: Config, passes: int, judged: list[tuple[str, str, Verdict]], out_of_it: set[str]
@@ -335,13 +310,13 @@ class Ab:
             for text in self._unjudged:
                 self._store.append("warning", text=text)
         self._store.append(kind, **fields)
-        if kind == "round":
-            self._measured.setdefault(fields["round"]["config"], set()).add(fields["build"])
-        elif kind == "verdict":
-            self._judged.append((fields["build"], fields["against"], verdict_from_json(fields["verdict"])))
-        elif kind == "fingerprint":
-            scope = scope_of(fields["scope"], fields["build"])
-            self._fingerprints.setdefault(scope, Fingerprint.from_json(fields["fingerprint"]))
+
+    def _stored(self) -> StoredRun:
+        """The run as a reader of its record finds it."""
+        records = () if self._store is None else tuple(self._store.records)
+        found = rebuild(Stored(records, 0, 0), self.folder / FILE)
+        found.results.failing.update({one.nodeid: one for one in self._unkept})
+        return found
 
 
 def unjudged(settings: Settings) -> tuple[str, ...]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from typing import Any
 
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.report.comparison import lines, undecided_lines, unrest_line, verdict_lines
-from pytest_ddtree.report.findings import Report, of_builds
 from pytest_ddtree.results.change import Change, Comparison
-from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import Gate
-from pytest_ddtree.results.model import Failing
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +88,15 @@ class AbOutcome:
         ]
         return found + ([("ddtree.stopped", self.stopped)] if self.stopped else [])
 
+    @property
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What is stored of it, (kind, fields): what any report is made of, that of the session too."""
+        for build, gate in self.gates:
+            yield "gate", {"build": build, "config": self.config, "gate": gate.as_json()}
+        for note in self.notes:
+            yield "warning", {"text": note}
+        yield "compared", {"config": self.config}
+
     def lines(self) -> list[str]:
         """The tables of exactness and ratios."""
         text = verdict_lines(self.judged)
@@ -127,28 +133,3 @@ def _worst(comparison: Comparison) -> str:
     found = {change.outcome for change in comparison.changes}
     order = ("worse", "undecided", "better", "fine")
     return next((outcome for outcome in order if outcome in found), "not compared")
-
-
-def report_of(
-    outcomes: Iterable[AbOutcome],
-    failing: Iterable[Failing] = (),
-    *,
-    started: str,
-    run: str,
-    judged: Iterable[tuple[str, str, Verdict]] | None = None,
-    warnings: Iterable[str] | None = None,
-    fingerprints: Mapping[str, Fingerprint] = MappingProxyType({}),
-) -> Report:
-    """A session's comparisons for the reports that show gates, findings and verdicts; `fingerprints` as `Report` has them.
-
-    `judged` has the verdicts of configs that came to no outcome too, `warnings` more than the outcomes' notes; None: theirs alone.
-    """
-    outcomes = tuple(outcomes)
-    results = of_builds(
-        [one for outcome in outcomes for one in outcome.judged] if judged is None else judged,
-        [gate.as_json() for outcome in outcomes for _, gate in outcome.gates],
-        failing,
-        warnings=[note for outcome in outcomes for note in outcome.notes] if warnings is None else warnings,
-        strict=any(outcome.strict for outcome in outcomes),
-    )
-    return Report(results, started, run, fingerprints)

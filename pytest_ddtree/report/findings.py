@@ -31,38 +31,30 @@ class Report:
         """The report of a stored run; of a comparison of builds what the session itself reported."""
         if not stored.builds:
             return cls(stored.results, stored.started, stored.id, stored.fingerprints)
-        measured: dict[str, set[str]] = {}
-        for one in stored.rounds:
-            measured.setdefault(one.config, set()).add(str(one.build))
-        # Records of before say of no config that it ended.
-        open_ends = (
-            unfinished(measured, stored.judged, stored.compared, str(stored.path.parent))
-            if stored.ab.get("ends")
-            else ()
-        )
         results = of_builds(
             stored.judged,
             [gate for build in stored.builds.values() for gate in build.gates],
             stored.results.failing.values(),
-            warnings=[*stored.results.warnings, *open_ends],
+            warnings=[*stored.results.warnings, *unfinished(stored)],
             strict=stored.results.strict,
         )
         return cls(results, stored.started, stored.id, stored.fingerprints)
 
 
-def unfinished(
-    measured: Mapping[str, Collection[str]],
-    judged: Iterable[tuple[str, str, Verdict]],
-    ended: Collection[str],
-    run: str,
-) -> tuple[str, ...]:
-    """Of a comparison of builds: a line for each config that was begun and came to no outcome. `measured`: the builds it has rounds on."""
-    begun = dict.fromkeys([*measured, *(verdict.config for _, _, verdict in judged)])
-    seen = f"; `pytest-ddtree compare {run}` compares what was measured"
+def unfinished(stored: StoredRun) -> tuple[str, ...]:
+    """Of a comparison of builds: a line for each config that was begun and came to no outcome."""
+    if not stored.ab.get("ends"):
+        # Records of before say of no config that it ended.
+        return ()
+    measured: dict[str, set[str]] = {}
+    for one in stored.rounds:
+        measured.setdefault(one.config, set()).add(str(one.build))
+    begun = dict.fromkeys([*measured, *(verdict.config for _, _, verdict in stored.judged)])
+    seen = f"; `pytest-ddtree compare {stored.path.parent}` compares what was measured"
     return tuple(
         f"{config}: not finished{seen if len(measured.get(config, ())) > 1 else ''}"
         for config in begun
-        if not is_baseline(config) and config not in ended
+        if not is_baseline(config) and config not in stored.compared
     )
 
 

@@ -116,8 +116,7 @@ class Store:
         """
         if self._failed is not None:
             raise NotKept(str(self._failed))
-        record = {"schema": SCHEMA, "kind": kind, **fields}
-        line = orjson.dumps(record) + b"\n"
+        line = orjson.dumps({"schema": SCHEMA, "kind": kind, **fields}) + b"\n"
         view = memoryview(line)
         try:
             while view:
@@ -129,7 +128,8 @@ class Store:
             self._failed = not_kept(self.path, error)
             raise self._failed from None
         self._size += len(line)
-        self.records.append(record)
+        # As a reader of the file finds it: lists for tuples, null for what is no number.
+        self.records.append(orjson.loads(line))
 
     def close(self) -> None:
         """Close the file. May be called twice."""

@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from made import a_round
 
 from pytest_ddtree.ab import Ab, unjudged
-from pytest_ddtree.ab_outcome import AbOutcome, report_of
+from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.budget import Budget
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.options import make_settings
@@ -28,8 +29,8 @@ from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.gates import Outcome, decide
 from pytest_ddtree.results.metrics import TOK_S
 from pytest_ddtree.results.model import Results, Round
-from pytest_ddtree.results.runs import cells_of, read_run
-from pytest_ddtree.results.store import Store
+from pytest_ddtree.results.runs import cells_of, read_run, rebuild
+from pytest_ddtree.results.store import Store, parse
 from pytest_ddtree.results.taking_turns import AbDesign, in_turns
 
 CONFIG = "b8-k4-wnone"
@@ -204,6 +205,31 @@ def test_the_time_budget_decides_whether_there_are_more_passes(tmp_path: Path) -
     assert ab._no_time(2) == text
 
 
+def report_of(outcome: AbOutcome) -> Report:
+    """As the session and every reader of its record make it."""
+    records: list[dict[str, Any]] = [
+        {"kind": "run", "plugin": "x", "started": "2026-11-30", "settings": {"strict": outcome.strict}},
+        {"kind": "ab", "builds": ["base", "patched"], **design().as_json(), "ends": True},
+        {"kind": "round", "round": a_round(0, 100.0, build="base").as_json()},
+        *({"kind": kind, **fields} for kind, fields in outcome.records),
+    ]
+    text = "\n".join(json.dumps({"schema": 2, **record}) for record in records)
+    path = Path("20260101T0-1-ab") / "results.jsonl"
+    return Report.of(rebuild(parse(f"{text}\n".encode(), str(path)), path))
+
+
+def test_a_failed_test_that_the_disk_did_not_take_is_reported_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = make_settings({"results": (str(tmp_path / "file" / "below"), "test")})
+    specs = parse_builds(["base=args:", "patched=args:--x"], None)
+    ab = Ab(settings, specs, (Config("tree", 8, 4),), ONE, passes=2, progress=print)
+    assert not ab.begun
+    ab.note_test("bench/test_builds.py::test_builds[b8-k4-wnone]", "error", "no space left")
+    assert ab.begun
+    assert "1 error" in github.markdown(ab.report()).splitlines()[0]
+    assert "no space left" in github.markdown(ab.report())
+
+
 def test_undecided_is_a_warning_and_with_strict_a_failure() -> None:
     outcome = AbOutcome(CONFIG, (), (compared(HALF_LOST),), stopped="no more passes")
     assert outcome.failures == ()
@@ -218,7 +244,7 @@ def test_undecided_is_a_warning_and_with_strict_a_failure() -> None:
 
 def test_github_and_json_reports_say_what_is_undecided() -> None:
     outcome = AbOutcome(CONFIG, (), (compared(HALF_LOST),))
-    page = github.markdown(report_of([outcome], started="2026-11-30", run="a"))
+    page = github.markdown(report_of(outcome))
     assert "undecided" in page.splitlines()[0]
     assert f"build patched, {CONFIG} ctx60-c1: tok\\_s undecided" in page
     assert "or more would have been found" in page
@@ -239,22 +265,6 @@ def test_the_record_says_the_same_as_the_session(
     assert capsys.readouterr().out.splitlines()[:-1] == lines(compared(HALF_LOST))
     assert compare_cli.run([str(folder), "--json"]) == 0
     assert '"outcome": "undecided"' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("passes", [2, 4])
-def test_a_stored_comparison_is_reported_as_the_session_reported_it(tmp_path: Path, passes: int) -> None:
-    outcome = worse_outcome(passes)
-    path = tmp_path / "20260101T0-1-ab" / "results.jsonl"
-    with Store(path) as store:
-        store.append("run", plugin="x", started="2026-11-30", settings={})
-        store.append("round", round=a_round(0, 100.0, build="base").as_json())
-        for build, gate in outcome.gates:
-            store.append("gate", build=build, config=CONFIG, gate=gate.as_json())
-        for note in outcome.notes:
-            store.append("warning", text=note)
-    live = report_of([outcome], started="2026-11-30", run=path.parent.name)
-    assert github.markdown(Report.of(read_run(path))) == github.markdown(live)
-    assert "build patched" in github.markdown(live)
 
 
 @pytest.mark.parametrize(("rounds", "confirmed"), [(4, False), (7, False), (8, True)])
@@ -329,7 +339,7 @@ def test_how_quiet_the_machine_was_is_in_every_report() -> None:
     outcome = AbOutcome(CONFIG, (), (restless,))
     (note,) = outcome.notes
     assert note.startswith(f"{CONFIG}, patched / base: the machine was not quiet: ")
-    assert note in report_of([outcome], started="2026-11-30", run="a").results.warnings
+    assert note in report_of(outcome).results.warnings
     assert ("ddtree.unrest", "0.400") in outcome.properties
 
 
@@ -374,7 +384,7 @@ def test_what_is_not_confirmed_is_neither_a_verdict_nor_a_pass(strict: bool) -> 
     assert str(gate).endswith("; looks worse, not confirmed by further passes")
     told = [text for name, text in outcome.properties if name == "ddtree.undecided"]
     assert len(told) == sum(gate.outcome == "undecided" for _, gate in outcome.gates)
-    page = github.markdown(report_of([outcome], started="2026-11-30", run="a"))
+    page = github.markdown(report_of(outcome))
     assert ("1 regression" if strict else "undecided") in page.splitlines()[0]
 
 
