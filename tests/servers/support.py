@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -107,3 +109,11 @@ def let_the_deadline_come(
         return now + skipped
 
     monkeypatch.setattr(readiness, "time", SimpleNamespace(monotonic=monotonic))
+
+
+def bare_python(folder: Path) -> str:
+    """An interpreter that has the standard library alone: the one that runs the tests may well have SGLang."""
+    path = folder / "bare-python"
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S "$@"\n')
+    path.chmod(0o755)
+    return str(path)

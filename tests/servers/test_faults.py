@@ -271,7 +271,7 @@ def test_interpreter_missing(tmp_path: Path) -> None:
 
 
 def test_no_sglang_in_the_interpreter(tmp_path: Path) -> None:
-    settings = support.settings(tmp_path, sglang_src=None, python=sys.executable)
+    settings = support.settings(tmp_path, sglang_src=None, python=support.bare_python(tmp_path))
     with ServerPool(settings) as pool, pytest.raises(SetupRefused, match="has no SGLang"):
         pool.get(BASELINE)
 

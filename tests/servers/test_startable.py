@@ -89,7 +89,7 @@ def test_what_the_embedded_server_takes_is_not_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"sglang_src": None, "python": sys.executable}, ["has no SGLang", "--ddtree-sglang-src"]),
+        ({"sglang_src": None, "python": "BARE"}, ["has no SGLang", "--ddtree-sglang-src"]),
         (
             {"sglang_src": None, "python": "/bin/ls"},
             ["--ddtree-python /bin/ls does not run as a Python interpreter"],
@@ -98,7 +98,11 @@ def test_what_the_embedded_server_takes_is_not_refused(tmp_path: Path) -> None:
     ],
     ids=["interpreter without it", "no interpreter", "no checkout"],
 )
-def test_a_local_sglang(tmp_path: Path, options: dict[str, Any], said: list[str]) -> None:
+def test_a_local_sglang(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any], said: list[str]
+) -> None:
+    if options.get("python") == "BARE":
+        options = {**options, "python": support.bare_python(tmp_path_factory.mktemp("bare"))}
     error = str(refusal(tmp_path, "sglang", model="/m", draft_model="/d", **options))
     for words in said:
         assert words in error
