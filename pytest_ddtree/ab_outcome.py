@@ -60,13 +60,19 @@ class AbOutcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of any report must know beside verdicts and gates: why there were no more passes, how quiet the machine was."""
+        """What a reader of any report must know beside verdicts and gates: why there were no more passes, how quiet the machine was,
+        whose answers loop."""
         restless = (
             f"{self.config}, {one.now} / {one.before}: {unrest_line(one.unrest)}"
             for one in self.comparisons
             if one.unrest is not None
         )
-        return (*((f"{self.config}: {self.stopped}",) if self.stopped else ()), *restless)
+        looping = (
+            f"{self.config}, {one.now} / {one.before}: {one.loop_line}"
+            for one in self.comparisons
+            if one.loop_line is not None
+        )
+        return (*((f"{self.config}: {self.stopped}",) if self.stopped else ()), *restless, *looping)
 
     @property
     def gates(self) -> tuple[tuple[str, Gate], ...]:

@@ -250,9 +250,11 @@ def pytest_runtest_makereport(
         report.when = "setup"
         report.longrepr = f"{type(call.excinfo.value).__name__}: {call.excinfo.value}"
     if is_ours(item):
+        from pytest_ddtree.repeated import shorten
         from pytest_ddtree.results.secrets import scrub_report
         from pytest_ddtree.session_reports import secrets_of
 
+        shorten(report, item.config)
         scrub_report(report, secrets_of(item.config))
     return report
 

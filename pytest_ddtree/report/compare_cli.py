@@ -104,8 +104,11 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
     worst = _print(comparisons, as_json=as_json)
     if not as_json:
         print("\n".join(["", *verdict_lines(stored.judged)]))
-        # How quiet the machine was is said above.
-        said = tuple(unrest_line(one.unrest) for _, one in comparisons if one.unrest is not None)
+        # How quiet the machine was, and whose answers loop, is said above.
+        said = (
+            *(unrest_line(one.unrest) for _, one in comparisons if one.unrest is not None),
+            *(one.loop_line for _, one in comparisons if one.loop_line is not None),
+        )
         for text in Report.of(stored).results.warnings:
             if not said or not text.endswith(said):
                 print(text)
@@ -176,6 +179,10 @@ def _print(comparisons: Sequence[tuple[str, Comparison]], *, as_json: bool) -> i
                 "now": one.now,
                 "unrest": one.unrest,
                 "confirmed": one.confirmed,
+                "looping": {
+                    "before": [one.looping.before, one.looping.before_of],
+                    "now": [one.looping.now, one.looping.now_of],
+                },
                 "undecided": len(one.undecided),
                 "changes": [change.as_json() for change in one.changes],
             }

@@ -21,10 +21,13 @@ def lines(comparison: Comparison) -> list[str]:
     text.extend(undecided_lines(comparison))
     if comparison.unchanged:
         text.append("nothing changed beyond noise")
+        text += [line for line in (apart_line(comparison),) if line is not None]
     elif not comparison.changes:
         text.append("nothing to compare: no round of a cell is on both sides")
     if comparison.unrest is not None:
         text.append(unrest_line(comparison.unrest))
+    if comparison.loop_line is not None:
+        text.append(comparison.loop_line)
     text.extend(
         f"tok/s of all cells together: {ratio(change)}, {change.outcome}, {_visible(change)}"
         for change in comparison.changes
@@ -43,6 +46,17 @@ def lines(comparison: Comparison) -> list[str]:
         if missing:
             text.append(f"only in {name}, or corrupt on the other side: {', '.join(missing)}")
     return text
+
+
+def apart_line(comparison: Comparison) -> str | None:
+    """Why intervals may leave out 1 where nothing is called a change; None where none does."""
+    apart, alpha = comparison.apart, min((change.alpha for change in comparison.changes), default=1.0)
+    if not apart:
+        return None
+    return (
+        f"the intervals below are 95 % each, and {len(apart)} of {len(comparison.changes)} leave out 1 (chance explains one in twenty): "
+        f"a change needs more than its tolerance at the level {alpha:.1g}, or passes that agree"
+    )
 
 
 def unrest_line(apart: float) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.gates import Gate, decide
+from pytest_ddtree.results.looping import Looping
 from pytest_ddtree.results.metrics import Metric
 from pytest_ddtree.results.model import finite
 from pytest_ddtree.results.paired import Loss, log_share
@@ -141,6 +142,7 @@ class Comparison:
     """The machine was not quiet: so far apart are the blocks, as a share. None: they agree, or there are none."""
     confirmed: bool = True
     """Whether a change that is seen here may be called one: stays that agree by luck look like a change until further ones are made."""
+    looping: Looping = field(default_factory=Looping)
 
     @property
     def beyond_noise(self) -> tuple[Change, ...]:
@@ -157,6 +159,22 @@ class Comparison:
     def undecided(self) -> tuple[Change, ...]:
         """What was judged and may have lost more than is accepted: more rounds would tell."""
         return tuple(change for change in self.changes if change.outcome == "undecided")
+
+    @property
+    def apart(self) -> tuple[Change, ...]:
+        """Changes whose own 95 % interval leaves out 1 though none is called a change: of many, one in twenty by chance alone."""
+        return tuple(
+            change
+            for change in self.changes
+            if change.outcome not in ("worse", "better")
+            and not change.ratio[1] <= 1.0 <= change.ratio[2]
+            and not math.isnan(change.ratio[1])
+        )
+
+    @property
+    def loop_line(self) -> str | None:
+        """How many answers of both sides end in a loop, where any does."""
+        return self.looping.line(self.before, self.now)
 
     @property
     def unchanged(self) -> bool:

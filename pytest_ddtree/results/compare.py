@@ -9,6 +9,7 @@ from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.change import Change, Comparison
 from pytest_ddtree.results.fingerprint import Difference
 from pytest_ddtree.results.gates import POOLED_TOLERANCE
+from pytest_ddtree.results.looping import Looping
 from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, round_values
 from pytest_ddtree.results.model import Results
 from pytest_ddtree.results.paired import Loss, agree, paired_loss, pooled_loss, trimmed_loss
@@ -149,6 +150,7 @@ def compare(
             if (config, key) not in both
         ),
         unrest,
+        looping=Looping.of(before, now, shared),
     )
 
 

@@ -72,6 +72,12 @@ CAUSES: Final[Sequence[Cause]] = (
         "the build refuses this config; its own words above say why",
     ),
     _cause(
+        "missing library",
+        r"error: [^\n]*(cannot open shared object file|undefined symbol|version `[^']*' not found)",
+        "a compiled library is missing or of another version: the build and its kernels (sgl-kernel, flashinfer), torch and CUDA must "
+        "fit each other",
+    ),
+    _cause(
         "missing package",
         r"modulenotfounderror: no module named|importerror:",
         "the interpreter lacks a package: check --ddtree-python and --ddtree-sglang-src",

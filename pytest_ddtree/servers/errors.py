@@ -24,6 +24,9 @@ from pathlib import Path
 
 from pytest_ddtree.errors import Infrastructure
 
+LOG_ENDS = "the log ends:"
+"""The line before the last lines of a log in the text of an error."""
+
 
 class ServerError(Infrastructure):
     """Infrastructure failed. `str()` is the whole text for people; the parts are attributes.
@@ -56,7 +59,7 @@ class ServerError(Infrastructure):
         if self.log_path is not None:
             parts.append(f"log: {self.log_path}")
         if self.log_tail:
-            parts.append("the log ends:\n" + "\n".join(f"  | {line}" for line in self.log_tail.splitlines()))
+            parts.append(f"{LOG_ENDS}\n" + "\n".join(f"  | {line}" for line in self.log_tail.splitlines()))
         return "\n".join(parts)
 
     def __reduce__(self) -> tuple[object, ...]:

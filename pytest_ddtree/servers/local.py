@@ -100,7 +100,8 @@ class LocalBackend:
         return self._probed
 
     def _probe(self) -> Probed:
-        return probe(self._settings, self._supervise(), {**environment(self._settings), **self._settings.env})
+        env = {**environment(self._settings), **self._settings.env}
+        return probe(self._settings, self._supervise(), env, self._progress)
 
     def _once(self, make: Callable[[], _T]) -> _T:
         """What every start needs and none can have when it failed once: no config waits for it again."""

@@ -14,10 +14,15 @@ _WIDEST = 400
 _LONGEST = 2000
 """Of a longer line only the beginning is searched: some logs hold a whole model config in one."""
 _PROGRESS_BAR = re.compile(r"\d+%\|.*\|\s*\d+/\d+|\d+% Completed \|")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_UNPRINTABLE = {
+    code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) != "\t"
+}
+"""A log is quoted on terminals and in reports; what a broken server wrote must not steer them."""
 
 
 def read(path: Path | None, limit: int = 8 << 20) -> str:
-    """The log as text; of a huge one the first and last halves of `limit` bytes."""
+    """The log as text without colours; of a huge one the first and last halves of `limit` bytes."""
     if path is None:
         return ""
     try:
@@ -31,7 +36,8 @@ def read(path: Path | None, limit: int = 8 << 20) -> str:
                 data += b"\n" + file.read()
     except OSError:
         return ""
-    return data.decode(errors="replace")
+    text = data.decode(errors="replace")
+    return _COLOUR.sub("", text) if "\x1b[" in text else text
 
 
 def body(path: Path | None) -> str:
@@ -49,8 +55,12 @@ def tail(text: str, lines: int = TAIL_LINES) -> str:
             continue
         if kept and _PROGRESS_BAR.search(line) and _PROGRESS_BAR.search(kept[-1]):
             kept.pop()
-        kept.append(line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…")
+        kept.append(_printable(line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"))
     return "\n".join(kept[-lines:])
+
+
+def _printable(line: str) -> str:
+    return line.translate(_UNPRINTABLE)
 
 
 _SYMPTOM = re.compile(
@@ -85,7 +95,8 @@ def classify(text: str) -> Cause | None:
 
 def root_cause(text: str) -> str | None:
     """The line that names the cause: of a known class, else the first exception that is no consequence, else the last line."""
-    return _diagnose(text)[1]
+    line = _diagnose(text)[1]
+    return line and _printable(line)
 
 
 def _diagnose(text: str) -> tuple[Cause | None, str | None]:

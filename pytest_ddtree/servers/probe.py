@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_ddtree.dialects.build import ENV_KNOBS, Build, flags_of_help
 from pytest_ddtree.servers import logs, source
 from pytest_ddtree.servers.errors import SetupRefused, StartFailed
+from pytest_ddtree.servers.handle import describe_exit
 from pytest_ddtree.servers.launcher import prepare
+from pytest_ddtree.servers.processes import write_head
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.servers.supervise import Supervisor
 
 PROBE_S = 300.0
 """SGLang imports torch before it prints its help; on a cold network disk that takes minutes."""
+
+HELP = ("-m", "sglang.launch_server", "--help")
 
 # Runs in the build's interpreter, so it must not need anything of ours. Finding the package does not import it.
 _LOCATE = """
@@ -52,13 +56,39 @@ class Probed:
     source: source.SourceState | None
 
 
-def probe(settings: ServerSettings, supervisor: Supervisor, env: Mapping[str, str]) -> Probed:
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """What a build said before, and of which files."""
+
+    package: Path
+    stamp: str
+    build: Build
+    checkout: Path
+
+
+_ANSWERED: dict[tuple[object, ...], _Answered] = {}
+
+
+def probe(
+    settings: ServerSettings,
+    supervisor: Supervisor,
+    env: Mapping[str, str],
+    progress: Callable[[str], None] = lambda text: None,
+) -> Probed:
     """Run the build's interpreter twice: to find its package, and for its help.
 
-    Raises SetupRefused when it has no SGLang, StartFailed when that does not answer.
+    A build whose files have not changed since it answered in this process is not asked again: builds that take turns would wait
+    for its imports at every stay. Raises SetupRefused when it has no SGLang, StartFailed when that does not answer.
     """
+    who = _who(settings, env)
+    known = _ANSWERED.get(who)
+    if known is not None and source.stamp(known.package) == known.stamp:
+        now = source.state(known.checkout)
+        return Probed(replace(known.build, revision=now.label if now.revision else None), now)
+    # Real builds import for a quarter of a minute, which looks like a session that hangs.
+    progress(f"asking the build what it takes: python {' '.join(HELP)}")
 
-    def ask(name: str, *words: str) -> str:
+    def ask(name: str, *words: str) -> tuple[int, str]:
         launcher = prepare(
             settings.launch_prefix,
             f"ddtree-{supervisor.run_id}-{name}",
@@ -71,7 +101,7 @@ def probe(settings: ServerSettings, supervisor: Supervisor, env: Mapping[str, st
             settings, supervisor, name, [*launcher.prefix, python, *words], env, launcher.stop_commands
         )
 
-    located = ask("probe-package", "-c", _LOCATE, ",".join(ENV_KNOBS))
+    _, located = ask("probe-package", "-c", _LOCATE, ",".join(ENV_KNOBS))
     found = _parse(located)
     if not found.get("where"):
         raise SetupRefused(
@@ -82,14 +112,14 @@ def probe(settings: ServerSettings, supervisor: Supervisor, env: Mapping[str, st
             hint="name the interpreter that has it with --ddtree-python, or a checkout with --ddtree-sglang-src",
             log_tail=logs.tail(located, 20) if "Error" in located else "",
         )
-    text = ask("probe-help", "-m", "sglang.launch_server", "--help")
+    code, text = ask("probe-help", *HELP)
     flags = flags_of_help(text)
     if "--model-path" not in flags:
         cause = logs.classify(text)
         raise StartFailed(
-            "this SGLang does not start: `python -m sglang.launch_server --help` lists no flags",
-            why=logs.root_cause(text),
-            hint=cause.hint if cause else "try that command by hand",
+            f"this SGLang does not start: `python {' '.join(HELP)}` lists no flags ({describe_exit(code)})",
+            why=logs.root_cause(text) or "it printed nothing",
+            hint=cause.hint if cause else "try that command by hand: the log begins with it",
             log_path=settings.run_dir / "logs" / "probe-help.log",
             log_tail=logs.tail(text),
         )
@@ -103,7 +133,17 @@ def probe(settings: ServerSettings, supervisor: Supervisor, env: Mapping[str, st
         found.get("version"),
         state.label if state and state.revision else None,
     )
+    if where is not None and not settings.launch_prefix:
+        package = Path(found["where"][0])
+        _ANSWERED[who] = _Answered(package, source.stamp(package), build, where)
     return Probed(build, state)
+
+
+def _who(settings: ServerSettings, env: Mapping[str, str]) -> tuple[object, ...]:
+    """What an answer depends on beside the files of the package."""
+    passing = {"PYTEST_CURRENT_TEST"}
+    variables = {name: value for name, value in {**os.environ, **env}.items() if name not in passing}
+    return settings.python, settings.sglang_src, settings.launch_prefix, frozenset(variables.items())
 
 
 def _run(
@@ -113,26 +153,28 @@ def _run(
     argv: Sequence[str],
     env: Mapping[str, str],
     stop_commands: Sequence[Sequence[str]],
-) -> str:
-    """A short-lived command under the supervisor, so that it too ends with pytest; returns its output."""
+) -> tuple[int, str]:
+    """A short-lived command under the supervisor, so that it too ends with pytest; returns its exit code and output."""
     log = settings.run_dir / "logs" / f"{name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_bytes(b"")
+    # A script among the words is not shown: the head is one line.
+    write_head(log, ["..." if "\n" in word else word for word in argv], env)
     supervisor.start(
         name, argv, env={**os.environ, **env}, cwd=Path.cwd(), log=log, stop_commands=stop_commands
     )
     code = supervisor.wait_exit(name, min(PROBE_S, settings.start_timeout_s))
     supervisor.stop(name, 2.0)
-    text = logs.read(log)
+    text = logs.body(log)
     if code is None:
+        waited = min(PROBE_S, settings.start_timeout_s)
+        asked = f"python {' '.join(HELP)}" if name == "probe-help" else "the search for its package"
         raise StartFailed(
-            f"the build did not answer within {min(PROBE_S, settings.start_timeout_s):g} s",
-            why=" ".join(argv[-3:]),
-            hint="try that command by hand",
+            f"the build did not answer within {waited:g} s: `{asked}` hangs",
+            hint="an import that never ends: a driver, a device or a network disk that does not answer. Try the command by hand: the "
+            "log begins with it",
             log_path=log,
             log_tail=logs.tail(text),
         )
-    return text
+    return code, text
 
 
 def _parse(text: str) -> dict[str, Any]:

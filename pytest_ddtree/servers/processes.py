@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,21 +36,19 @@ class Nodes:
 
 def launch_one(supervisor: Supervisor, order: Order, launch: str, line: CommandLine) -> int:
     log = order.log_path if launch == order.launch else order.log_path.with_name(f"{launch}.log")
-    _head(log, line)
+    write_head(log, line.argv, line.env)
     environment = {**os.environ, **line.env}
     return supervisor.start(
         launch, line.argv, env=environment, cwd=line.cwd, log=log, stop_commands=line.stop_commands
     )
 
 
-def _head(log: Path, line: CommandLine) -> None:
-    """The log begins with what was run, so that it stands for itself."""
+def write_head(log: Path, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Begin a log with what is run, so that it stands for itself. Secrets are left out."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = " ".join(
-        f"{key}={shlex.quote(value)}" for key, value in secrets.variables(line.env).items()
-    )
+    environment = " ".join(f"{key}={shlex.quote(value)}" for key, value in secrets.variables(env).items())
     with writing(log):
-        log.write_text(f"$ {environment} {shlex.join(secrets.arguments(line.argv))}\n")
+        log.write_text(f"$ {environment} {shlex.join(secrets.arguments(argv))}\n")
 
 
 def in_url(host: str) -> str:

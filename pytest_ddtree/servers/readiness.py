@@ -27,6 +27,7 @@ _CHECK_PROMPT = "def add(a, b):\n"
 _CHECK_TOKENS = 4
 _NO_GENERATE = frozenset({403, 404, 405, 501})
 _PROGRESS_S = 5.0
+_ANSWERS = "/health answers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ def wait_ready(
                         hint="give the server's key with --ddtree-api-key",
                     )
                 else:
-                    state = f"/health answers {health.status}"
+                    state = f"{_ANSWERS} {health.status}"
             now = time.monotonic()
             text = _phase(what, listening)
             if text != seen or now - last_news > _PROGRESS_S:
@@ -145,6 +146,12 @@ def _prove(what: Expectation, http: Http, exit_code: Callable[[float], int | Non
             _check_generation(what, answer)
         info = _info(what, http, left())
         load = idle.at_start(http, info)
+    except StartFailed as error:
+        # A server that breaks answers its last requests with errors; what broke it is the better reason.
+        code = None if isinstance(error, ForeignServer) else exit_code(1.0)
+        if code is not None:
+            raise _died(what, code) from error
+        raise
     except Unreachable as error:
         code = exit_code(1.0)
         if code is not None:
@@ -178,7 +185,9 @@ def _info(what: Expectation, http: Http, left: float) -> Mapping[str, Any]:
     raise _failed(
         what,
         f"/server_info answers {answer.status}: {answer.text[:200]}",
-        hint="is this an SGLang server of 0.5.11 or later?",
+        hint="is this an SGLang server of 0.5.11 or later?"
+        if answer.status == 404
+        else f"its log says more than its answer; `curl {what.url}/server_info` repeats it while such a server runs",
     )
 
 
@@ -257,8 +266,8 @@ def _died(what: Expectation, code: int) -> StartFailed:
     label = f" ({cause.name})" if cause else ""
     return kind(
         f"{what.title} ended before it was ready: {describe_exit(code, explained=cause is not None)}{label}",
-        why=_cause(what, text),
-        hint=cause.hint if cause else None,
+        why=_cause(what, text) or "it wrote nothing to its log",
+        hint=cause.hint if cause else "repeat the command by hand: it is the log's first line",
         log_path=what.log_path,
         log_tail=_tail(what),
     )
@@ -277,10 +286,23 @@ def _timeout(what: Expectation, state: str) -> StartTimeout:
     text = logs.read(what.log_path)
     cause = logs.classify(text)
     phase = logs.phase(text)
+    if cause is not None:
+        hint = cause.hint
+    elif state.startswith(_ANSWERS) or "Protocol" in state:
+        hint = "it listens and does not get healthy: see its log; raise --ddtree-start-timeout only if it was still warming up"
+    elif state.startswith("healthy"):
+        hint = "it answers /health alone: see its log for the request that hangs"
+    elif what.log_path is not None and not logs.body(what.log_path).strip():
+        hint = (
+            "it has not written a line, so it hangs in an import or at a device: repeat the command by hand, it is the log's first "
+            "line; raise --ddtree-start-timeout only if imports are that slow here"
+        )
+    else:
+        hint = "raise --ddtree-start-timeout if the model needs longer to load"
     return StartTimeout(
         f"{what.title} was not ready within {what.budget_s:g} s; last state: {state}{f'; {phase}' if phase else ''}",
         why=_cause(what, text) if cause else None,
-        hint=cause.hint if cause else "raise --ddtree-start-timeout if the model needs longer to load",
+        hint=hint,
         log_path=what.log_path,
         log_tail=_tail(what),
     )

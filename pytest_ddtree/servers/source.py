@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,22 @@ def state(path: Path) -> SourceState:
         except OSError:
             digest.update(b"unreadable")
     return SourceState(path, revision.strip(), (branch or "").strip() or None, True, digest.hexdigest())
+
+
+def stamp(path: Path) -> str:
+    """A hash of the names, sizes and times of all Python files under `path`: another one as soon as a file was edited."""
+    digest = hashlib.sha256()
+    for folder, below, names in os.walk(path):
+        below.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                file = os.path.join(folder, name)
+                try:
+                    found = os.stat(file)
+                except OSError:
+                    continue
+                digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def _git(path: Path, *args: str) -> str | None:

@@ -224,6 +224,7 @@ def test_health_stays_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     error = fails(tmp_path, {"health": "503"})
     assert isinstance(error, StartTimeout)
     assert "last state: /health answers 503" in error.what
+    assert "it listens and does not get healthy" in (error.hint or "")
 
 
 def test_health_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +237,22 @@ def test_healthy_but_generates_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     error = fails(tmp_path, {"generate": "hang"})
     assert isinstance(error, StartTimeout)
     assert "the checked generation did not come" in error.what
+    assert "/health alone" in (error.hint or "")
+
+
+def test_an_error_in_answer_to_the_check_and_then_death_is_death(tmp_path: Path) -> None:
+    text = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    error = fails(tmp_path, {"generate": "500", "crash": {"at": "answered", "text": text}})
+    assert isinstance(error, DiedDuringStart)
+    assert error.why == text
+
+
+def test_a_start_without_a_word_says_so(tmp_path: Path) -> None:
+    error = fails(tmp_path, {"crash": {"at": "load", "text": "", "code": 0}})
+    assert isinstance(error, DiedDuringStart)
+    assert "exit code 0" in error.what
+    assert error.why == "it wrote nothing to its log"
+    assert "by hand" in (error.hint or "")
 
 
 @pytest.mark.parametrize(

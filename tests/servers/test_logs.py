@@ -78,7 +78,9 @@ def test_tail_keeps_the_last_state_of_a_progress_bar() -> None:
         ("OSError: x/y is not a local folder and is not a valid model identifier", "missing model"),
         ("ValueError: DDTREE currently supports only page_size == 1. Got page_size=16", "refused config"),
         ("RuntimeError: No CUDA GPUs are available", "no GPU"),
-        ("ImportError: libcudart.so.13: cannot open shared object file", "missing package"),
+        ("ImportError: libcudart.so.13: cannot open shared object file", "missing library"),
+        ("ImportError: x.so: undefined symbol: _ZN3c104cuda9SetDeviceEi", "missing library"),
+        ("ImportError: cannot import name 'x' from 'y'", "missing package"),
     ],
 )
 def test_classes(text: str, name: str) -> None:
@@ -185,3 +187,13 @@ def test_crashes_of_real_servers(log: str, name: str, cause: str) -> None:
 def test_real_logs_without_a_fault(path: Path) -> None:
     assert logs.classify(path.read_text()) is None
     assert logs.phase(path.read_text()) == "ready"
+
+
+def test_what_a_log_holds_does_not_steer_a_terminal(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(b"\x1b[31mValueError: red\x1b[0m\n\x1b]0;title\x07\x00\x08 bell\n")
+    text = logs.read(log)
+    assert text.startswith("ValueError: red\n"), "patterns of the dialects see words, not colours"
+    assert logs.root_cause(text) == "ValueError: red"
+    for quoted in (logs.tail(text), str(logs.root_cause(text + "Exception: a\x1bc"))):
+        assert not {letter for letter in quoted if letter < " " and letter != "\n"}

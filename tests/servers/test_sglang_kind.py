@@ -242,3 +242,23 @@ def test_what_the_user_gives_the_baseline_wins(tmp_path: Path) -> None:
             4,
         )
         assert pool.get(BASELINE, variant="best") is baseline, "equal command lines need one start"
+
+
+def test_builds_that_take_turns_are_asked_once_each(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(support.FAKE, checkout, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def asked() -> int:
+        settings = support.settings(tmp_path / "run", {}, sglang_src=checkout)
+        said: list[str] = []
+        backend = LocalBackend(settings, progress=said.append)
+        try:
+            assert backend.probed.build.has("--model-path")
+        finally:
+            backend.close()
+        return sum("asking the build" in text for text in said)
+
+    assert asked() == 1
+    assert asked() == 0, "its files are as they were"
+    (checkout / "sglang" / "launch_server.py").touch()
+    assert asked() == 1, "an edited build may take other flags"

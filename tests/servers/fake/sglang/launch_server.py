@@ -2,7 +2,7 @@
 
 Keys (all optional):
   flags: list of long flags that --help lists beside the usual ones     log: list of [seconds, text] printed while loading
-  load_s, warm_s: seconds before the port is bound, and of 503           crash: {"at": load|warmup|run, "code", "text", "signal"}
+  load_s, warm_s: seconds before the port is bound, and of 503           crash: {"at": load|warmup|run|answered, "code", "text", "signal"}
   sigterm: obey | ignore | seconds                                       children: list of {"sigterm", "setsid", "clear_env", "listen"}
   info: overrides of /server_info, "drop" removes                                     generate: ok | 500 | hang | short | empty
   health: ok | 503 | hang                                                name: served_model_name to claim
@@ -165,6 +165,8 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(600)
             if mode == "500":
                 self.answer(500, {"error": {"message": "scripted fault"}})
+                if run.get("at") == "answered":
+                    crash(run)
                 return
             count = {"short": 9, "empty": 0}.get(mode, body["sampling_params"]["max_new_tokens"])
             ids = list(range(count))
