@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from arguments import cell, checkpoint, leave
+
 from pytest_ddtree.workload.prompts import PromptMaker
 
 KEPT = (
@@ -145,14 +147,16 @@ def ratios(cell: dict[str, Any], other: str) -> list[dict[str, float]]:
     return found
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--url", required=True)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=checkpoint, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cell", action="append", default=[], metavar="CONTEXT:CONCURRENCY:OUTPUT")
+    parser.add_argument(
+        "--cell", type=cell, action="append", default=[], metavar="CONTEXT:CONCURRENCY:OUTPUT"
+    )
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument(
@@ -170,15 +174,21 @@ def main() -> None:
                     found = run(
                         options, (context, concurrency, output), Path(folder), 10 * turn + concurrency
                     )
-                    cell = result.setdefault(text, {})
-                    cell.setdefault(name, []).append(found)
-                    cell["ratio"] = {other: ratios(cell, other) for other, _ in clients[1:]}
+                    seen = result.setdefault(text, {})
+                    seen.setdefault(name, []).append(found)
+                    seen["ratio"] = {other: ratios(seen, other) for other, _ in clients[1:]}
                     options.out.write_text(json.dumps(result, indent=1))
                     print(
                         f"[{time.monotonic() - began:6.1f} s] {text} {name}: {json.dumps(found)[:700]}",
                         flush=True,
                     )
+    failed = sorted(
+        {name for found in result.values() for name, _ in clients for one in found[name] if "failed" in one}
+    )
+    if failed:
+        print(f"loads failed: {', '.join(failed)}; {options.out} says why", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    leave(main)

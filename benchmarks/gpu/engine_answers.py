@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from arguments import checkpoint, leave
 from contact_prompts import contact_prompts
 from launching import Started, wait_all
 
@@ -46,8 +47,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--model", type=Path, default=WEIGHTS / "target")
-    parser.add_argument("--draft", type=Path, default=WEIGHTS / "draft")
+    parser.add_argument("--model", type=checkpoint, default=WEIGHTS / "target")
+    parser.add_argument("--draft", type=checkpoint, default=WEIGHTS / "draft")
     parser.add_argument("--output", type=int, default=96, help="tokens per answer")
     parser.add_argument("--concurrency", type=int, default=4)
     options = parser.parse_args()
@@ -79,4 +80,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main)

@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from arguments import checkpoint, leave, pair
 from contact_prompts import document_prompts
 
 from pytest_ddtree.client.client import AsyncClient
@@ -102,12 +104,16 @@ async def compared(
     return found
 
 
-async def everything(options: argparse.Namespace) -> None:
-    urls = dict(pair.split("=", 1) for pair in options.server)
+async def everything(options: argparse.Namespace) -> list[str]:
+    """All floors and comparisons, on disk as they come; returns the names of those that failed."""
+    urls = dict(options.server)
+    failed: list[str] = []
     result: dict[str, Any] = {"floors": {}, "compared": {}}
     began = time.monotonic()
 
     def write(label: str, value: Any) -> None:
+        if "failed" in value:
+            failed.append(label)
         options.out.write_text(json.dumps(result, indent=1))
         print(f"[{time.monotonic() - began:6.1f} s] {label}: {json.dumps(value)}", flush=True)
 
@@ -115,41 +121,48 @@ async def everything(options: argparse.Namespace) -> None:
         result["floors"].setdefault(name, {}).setdefault(str(context), []).append(figures)
         write(f"{name} ctx{context}", figures)
 
-    async def comparison(pair: str) -> None:
-        first, second = pair.split("=", 1)
+    async def comparison(first: str, second: str) -> None:
         try:
             found = await compared(first, second, urls, options)
         except Infrastructure as error:
             found = {"failed": str(error)[:300]}
-        result["compared"][pair] = found
-        write(pair, found)
+        result["compared"][f"{first}={second}"] = found
+        write(f"{first}={second}", found)
 
     floors = [
         one_server(name, url, options, keep) for name, url in urls.items() if name not in options.only_compare
     ]
-    await asyncio.gather(*(comparison(pair) for pair in options.compare), *floors)
+    await asyncio.gather(*(comparison(*both) for both in options.compare), *floors)
+    return failed
 
 
 def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=checkpoint, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--server", action="append", default=[], required=True, metavar="NAME=URL")
-    parser.add_argument("--compare", action="append", default=[], metavar="NAME=OTHER")
+    parser.add_argument("--server", type=pair, action="append", default=[], required=True, metavar="NAME=URL")
+    parser.add_argument("--compare", type=pair, action="append", default=[], metavar="NAME=OTHER")
     parser.add_argument(
         "--only-compare", action="append", default=[], metavar="NAME", help="no floor of this server"
     )
     parser.add_argument("--contexts", type=numbers, default=[1024, 8192])
     parser.add_argument("--rows", type=numbers, default=[1, 8, 9, 32, 64, 72, 288])
     parser.add_argument("--output", type=int, default=64)
-    asyncio.run(everything(parser.parse_args()))
+    options = parser.parse_args()
+    named = {name for both in options.compare for name in both} | set(options.only_compare)
+    if unknown := sorted(named - set(dict(options.server))):
+        parser.error(f"no --server is called {', '.join(unknown)}")
+    failed = asyncio.run(everything(options))
+    if failed:
+        print(f"not measured: {', '.join(failed)}; {options.out} says why", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    leave(main)

@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from arguments import leave, pattern, signal_named
 
 MARK = re.compile(rb"PYTEST_DDTREE_(?:RUN|LAUNCH)=([^\0/]+)")
 """What the plugin writes into the environment of everything that it starts: an id that no other run has."""
@@ -73,21 +76,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--signal", default="SIGKILL")
-    parser.add_argument("--when", required=True, help="regular expression that pytest's output must match")
+    parser.add_argument("--signal", type=signal_named, default=signal.SIGKILL, metavar="NAME")
+    parser.add_argument(
+        "--when", type=pattern, required=True, help="regular expression that pytest's output must match"
+    )
     parser.add_argument("--out", type=Path, required=True, help="file for pytest's output")
     parser.add_argument("--after", type=float, default=1.5, help="seconds between the match and the signal")
     parser.add_argument("--wait", type=float, default=600.0, help="longest wait for the match, in seconds")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command or shutil.which(command[0]) is None:
+        parser.error(f"there is no program {command[0]!r}" if command else "no command is given after --")
     with options.out.open("wb") as sink:
         child = subprocess.Popen(
             command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
         )
     until = time.monotonic() + options.wait
     while child.poll() is None and time.monotonic() < until:
-        if re.search(options.when, options.out.read_text(errors="replace")):
+        if options.when.search(options.out.read_text(errors="replace")):
             break
         time.sleep(0.2)
     time.sleep(options.after)
@@ -98,7 +105,7 @@ def main() -> int:
     ids = marks(family)
     print(json.dumps({"ours": len(family), "ours_on_gpu": sorted(on_gpu() & family)}), flush=True)
     began = time.monotonic()
-    child.send_signal(getattr(signal, options.signal))
+    child.send_signal(options.signal)
     while (seconds := time.monotonic() - began) < 60:
         code, left, held = child.poll(), living(family, ids) - {child.pid}, on_gpu() & family
         line = {
@@ -115,4 +122,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main)

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import httpx
 
+_PR_SET_PDEATHSIG = 1
 HIGHEST_PORT = 55_535
 """Some SGLang builds derive a second port, 10000 above the first, and refuse to start where there is none."""
 
@@ -26,6 +28,18 @@ def free_port() -> int:
             port = int(probe.getsockname()[1])
         if port <= HIGHEST_PORT:
             return port
+
+
+_ENDING = f"""
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, signal.SIGTERM)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+def ending_with_the_script(argv: Sequence[str]) -> list[str]:
+    """The same command, which gets SIGTERM when the script is killed: a server must not keep the GPU."""
+    return [sys.executable, "-c", _ENDING, *argv]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +66,7 @@ class Started:
         self.began = time.monotonic()
         with self.log.open("wb") as sink:
             self.process = subprocess.Popen(
-                [*self.argv, "--host", "127.0.0.1", "--port", str(self.port)],
+                ending_with_the_script([*self.argv, "--host", "127.0.0.1", "--port", str(self.port)]),
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ import json
 import math
 import shutil
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,21 +79,28 @@ def write(
     return start + offset
 
 
-def main() -> None:
+def main() -> int:
+    # Not at the top: the tests import this file from the repository's root.
+    from arguments import checkpoint
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--draft", type=Path, required=True)
+    parser.add_argument("--target", type=checkpoint, required=True)
+    parser.add_argument("--draft", type=checkpoint, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--layers", type=int, default=32, help="of the twin, the original's included")
     parser.add_argument("--intermediate", type=int, default=655_360, help="intermediate size of the twin")
     options = parser.parse_args()
     target, draft = options.out / "target", options.out / "draft"
+    if target.exists() or draft.exists():
+        parser.error(f"--out {options.out}: there is a target or draft in it already")
     shutil.copytree(options.target, target, ignore=shutil.ignore_patterns("model.safetensors"))
     shutil.copytree(options.draft, draft)
     config = json.loads((options.target / "config.json").read_text())
     old_layers, old_width = config["num_hidden_layers"], config["intermediate_size"]
+    if options.layers < old_layers or options.intermediate < old_width:
+        parser.error(f"the checkpoint has {old_layers} layers of {old_width} already; a twin has no fewer")
     config |= {"num_hidden_layers": options.layers, "intermediate_size": options.intermediate}
     config |= {"layer_types": ["full_attention"] * options.layers, "max_window_layers": options.layers}
     (target / "config.json").write_text(json.dumps(config, indent=2))
@@ -105,7 +113,8 @@ def main() -> None:
     append_layers(shapes, data, old_layers, options.layers)
     size = write(target / "model.safetensors", meta, shapes, data, old_width)
     print(f"{size / 1e9:.1f} GB of weights in {target}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

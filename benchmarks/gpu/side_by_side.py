@@ -32,7 +32,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from launching import Started
+from arguments import leave, plan
+from launching import Started, ending_with_the_script
+
+_LEAVING_S = 20.0
+"""How long a run may take to leave after SIGINT: it stops what it started."""
 
 
 def verdicts(results: Path) -> list[dict[str, Any]]:
@@ -100,9 +104,14 @@ class Runs:
 
     def stop(self) -> None:
         """End what is still there."""
-        for child in self.children:
-            if child.poll() is None:
-                child.send_signal(signal.SIGINT)
+        running = [child for child in self.children if child.poll() is None]
+        for child in running:
+            child.send_signal(signal.SIGINT)
+        for child in running:
+            try:
+                child.wait(_LEAVING_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
         for server in self.servers.values():
             if server.process is not None and server.process.poll() is None:
                 server.process.terminate()
@@ -158,7 +167,7 @@ class Runs:
         argv += [f"--junitxml={junit}", f"--ddtree-results={results}"]
         printed = self._out / f"{name}.out"
         code, seconds = self._finish(argv, printed, run.get("timeout_s", 300))
-        lines = printed.read_text(errors="replace").splitlines()
+        lines = [line for line in printed.read_text(errors="replace").splitlines() if line.strip()]
         return {
             "exit": code,
             "seconds": seconds,
@@ -177,7 +186,14 @@ class Runs:
         """Run a command to its end or its time limit, output to `printed`: exit code and seconds."""
         began = time.monotonic()
         with printed.open("wb") as sink:
-            child = subprocess.Popen(argv, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            # A session of its own: Ctrl-C at the terminal reaches it once, through `stop`.
+            child = subprocess.Popen(
+                ending_with_the_script(argv),
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
             self.children.append(child)
             try:
                 code: int | str = child.wait(timeout_s)
@@ -193,7 +209,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--plan", type=plan, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--parallel", type=int, default=4, help="runs at once")
     parser.add_argument("--start-timeout", type=float, default=300.0)
@@ -203,13 +219,18 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    runs = Runs(json.loads(options.plan.read_text()), options.out, options.parallel, options.start_timeout)
+    runs = Runs(options.plan, options.out, options.parallel, options.start_timeout)
     try:
         runs.all(options.time_limit)
     finally:
         runs.stop()
-    return 0
+    missing = [
+        run["name"] for run in options.plan["runs"] if "exit" not in runs.result["runs"].get(run["name"], {})
+    ]
+    if missing:
+        print(f"not run to an end: {', '.join(missing)}", file=sys.stderr)
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main)
