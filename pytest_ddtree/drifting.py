@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_ddtree.run import Run
 
 CELLS = 3
-"""Cells that are measured again where no time budget says how many."""
+"""Cells that are measured again, where the time budget has room for them."""
 OVERHEAD = 1.5
 """How much longer a cell takes than its measured load: warm-up, flushes."""
 BEYOND = 0.03
@@ -39,7 +39,7 @@ def measure_drift(run: Run) -> DriftOutcome:
     again = _stored(run)
     if cells and not again:
         seconds = OVERHEAD * sum(one.wall_s for one in first) / len(cells)
-        for key in drift_cells(list(cells), seconds, min(run.budget.left_s, CELLS * seconds)):
+        for key in drift_cells(list(cells), seconds, run.budget.left_s, most=CELLS):
             again += run.speed.again(BASELINE, key)
     found = drifts([*first, *again])
     run.results.drift = [str(one) for one in found]

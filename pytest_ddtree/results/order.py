@@ -59,18 +59,18 @@ def blocks(builds: Sequence[str], *, passes: int, rounds: int) -> tuple[Block, .
     )
 
 
-def drift_cells(cells: Sequence[CellKey], seconds: float, left: float) -> tuple[CellKey, ...]:
-    """The baseline cells to measure again at the end: the extremes first, then what fits in between.
+def drift_cells(cells: Sequence[CellKey], seconds: float, left: float, *, most: int) -> tuple[CellKey, ...]:
+    """The baseline cells to measure again at the end, `most` at most: the extremes, then what fits in between; one alone is the middle one.
 
     `seconds` is what one cell took, `left` what the time budget still allows (infinite without one).
     """
     if seconds <= 0:
         raise ValueError("a cell takes time")
-    fits = len(cells) if math.isinf(left) else max(0, int(left // seconds))
-    if fits == 0 or not cells:
+    fits = most if math.isinf(left) else max(0, int(left // seconds))
+    count = min(fits, most, len(cells))
+    if count == 0:
         return ()
     ordered = sorted(cells, key=lambda cell: (cell.context * cell.concurrency, cell))
-    count = min(fits, len(ordered))
     if count == 1:
         return (ordered[len(ordered) // 2],)
     places = sorted({round(index * (len(ordered) - 1) / (count - 1)) for index in range(count)})

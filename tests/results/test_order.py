@@ -63,14 +63,20 @@ def test_an_order_that_cannot_cancel_drift_is_refused(names: list[str], passes: 
 CELLS = [CellKey(context, width) for context in (60, 1024, 8192) for width in (1, 8, 64)]
 
 
-@given(st.floats(0.1, 100), st.floats(0, 1000))
-def test_drift_is_looked_for_as_far_as_the_time_goes(seconds: float, left: float) -> None:
-    chosen = drift_cells(CELLS, seconds, left)
-    assert len(chosen) == len(set(chosen))
+@given(st.floats(0.1, 100), st.floats(0, 1000), st.integers(1, 12))
+def test_drift_is_looked_for_as_far_as_the_time_goes(seconds: float, left: float, most: int) -> None:
+    chosen = drift_cells(CELLS, seconds, left, most=most)
+    assert len(chosen) == len(set(chosen)) <= most
     assert len(chosen) * seconds <= left
     if len(chosen) > 1:
         assert {CELLS[0], CELLS[-1]} <= set(chosen)
-    assert len(drift_cells(CELLS, seconds, math.inf)) == len(CELLS)
+    assert len(drift_cells(CELLS, seconds, math.inf, most=most)) == min(most, len(CELLS))
+
+
+@given(st.floats(0.1, 500))
+def test_time_for_the_most_is_time_for_all_of_them(seconds: float) -> None:
+    """A multiple of the time of a cell that is divided by it again is below the whole number in one case of three."""
+    assert len(drift_cells(CELLS, seconds, 4 * seconds, most=3)) == 3
 
 
 def test_drift_is_what_the_same_rounds_give_later() -> None:
