@@ -15,7 +15,7 @@ from pytest_ddtree import __version__
 from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.budget import FLAG, Budget, duration
 from pytest_ddtree.build_run import BuildRun
-from pytest_ddtree.errors import Infrastructure, NotKept
+from pytest_ddtree.errors import Infrastructure, NotKept, NotVerified
 from pytest_ddtree.exactness.levels import collect, first_divergence
 from pytest_ddtree.exactness.rule import judge
 from pytest_ddtree.exactness.verdict import Verdict
@@ -232,6 +232,10 @@ class Ab:
             verdict = judge(answers, reference.floor, rule, config=config.id, level="first-divergence")
             run.store("verdict", verdict=verdict.as_json(), against=base.spec.name)
             run.progress(f"{config.id} against the answers of {base.spec.name}: {verdict.summary()}")
+            if verdict.kind == "unknown":
+                raise NotVerified(
+                    f"{config.id} against the answers of {base.spec.name}: unknown, which is no pass: {'; '.join(verdict.reasons)}"
+                )
             found.append((name, base.spec.name, verdict))
         return found
 

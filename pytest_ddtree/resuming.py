@@ -10,7 +10,7 @@ from pytest_ddtree.exactness.contract.evidence import Evidence
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.options import settings_json
-from pytest_ddtree.results.model import Results, Round
+from pytest_ddtree.results.model import Results, Round, that_counts
 from pytest_ddtree.results.resume import Resumed
 from pytest_ddtree.results.runs import verdict_from_json
 from pytest_ddtree.results.secrets import mask_values
@@ -46,7 +46,10 @@ class Recall:
         self._plan = plan
         self._enough = enough
         now = mask_values(settings_json(settings))
-        self._judged_alike = all(stored.settings.get(name) == now.get(name) for name in JUDGED_BY)
+        # Which session judged a config is not stored: all of them have to agree.
+        self._judged_alike = all(
+            then.get(name) == now.get(name) for then in stored.every_settings for name in JUDGED_BY
+        )
         self._started = {start.config for start in stored.results.starts}
         self._dropped: set[str] = set()
 
@@ -82,10 +85,8 @@ class Recall:
             return None
         every = self._resumed.verdicts(config.id)
         clauses = self._resumed.stored.judged_clauses
-        own = [one for one in every if not any(one is judged for judged in clauses)]
-        if not own:
-            return None
-        return next((one for one in own if not one.passed), own[-1]), tuple(every)
+        own = that_counts([one for one in every if not any(one is judged for judged in clauses)])
+        return None if own is None else (own, tuple(every))
 
     def clause(self, config: Config, name: str) -> tuple[Evidence, Verdict | None] | None:
         """What came out of a clause of the contract; None: it is carried out (again)."""

@@ -90,9 +90,7 @@ class Verifier:
             self._verdicts[config] = known
         if isinstance(known, Infrastructure):
             raise known
-        if known.kind == "unknown":
-            raise NotVerified(f"{config.id}: unknown, which is no pass: {'; '.join(known.reasons)}")
-        return known
+        return _judged(known)
 
     def forget(self, config: Config) -> None:
         """Judge a config again when its verdict is wanted next: another process answers now."""
@@ -121,8 +119,8 @@ class Verifier:
             # Taken over, or this test is the only one selected: nothing was asked of the config in this session.
             self._ask(config)
         known = run.results.verdict(config.id)
-        if known is not None and (known.level == "full" or not known.passed):
-            return known
+        if known is not None and (known.level == "full" or known.kind == "corrupt"):
+            return _judged(known)
         kept = self._answers[config]
         baseline = self.baseline
         scorer = run.async_client(run.get(BASELINE, None if run.is_up(BASELINE) else "rescore"))
@@ -140,7 +138,7 @@ class Verifier:
         verdict = conclude(
             judged, baseline.floor, self.rule(baseline.float32), config=config.id, level="full"
         )
-        return self._note(config, verdict)
+        return _judged(self._note(config, verdict))
 
     def _ask(self, config: Config) -> None:
         try:
@@ -320,3 +318,10 @@ class Verifier:
     def known_of(self, config: Config) -> dict[AnswerKey, Record]:
         """What a config has answered alone, by what was asked: nothing is asked twice."""
         return self._known.setdefault(config, {})
+
+
+def _judged(verdict: Verdict) -> Verdict:
+    """The verdict. Raises NotVerified where it is `unknown`, which is an error and never a pass."""
+    if verdict.kind == "unknown":
+        raise NotVerified(f"{verdict.config}: unknown, which is no pass: {'; '.join(verdict.reasons)}")
+    return verdict

@@ -112,13 +112,14 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
         for text in Report.of(stored).results.warnings:
             if not said or not text.endswith(said):
                 print(text)
-    if any(not verdict.passed for _, _, verdict in stored.judged):
+    if any(verdict.kind == "corrupt" for _, _, verdict in stored.judged):
         return 1
     errors = [one for one in stored.results.failing.values() if one.outcome == "error"]
     for one in errors:
         print(f"error: {one.nodeid.rpartition('::')[2]}: {one.text.splitlines()[0]}", file=sys.stderr)
-    # What ended in an error was not compared, or not enough.
-    return worst or (2 if errors else 0)
+    # What ended in an error, or could not be judged, was not compared, or not enough.
+    unjudged = any(verdict.kind == "unknown" for _, _, verdict in stored.judged)
+    return worst or (2 if errors or unjudged else 0)
 
 
 def _compared(stored: StoredRun) -> dict[str, list[CellKey]]:

@@ -81,7 +81,8 @@ def verdict_lines(judged: Sequence[tuple[str, str, Verdict]]) -> list[str]:
         for build, against, verdict in judged
     ]
     blamed = [
-        f"{build} is to blame: {verdict.config} against the answers of {against}: {'; '.join(verdict.reasons)}"
+        f"{build} {'is to blame' if verdict.kind == 'corrupt' else 'could not be judged'}: "
+        f"{verdict.config} against the answers of {against}: {'; '.join(verdict.reasons)}"
         for build, against, verdict in judged
         if not verdict.passed
     ]

@@ -99,7 +99,8 @@ def findings(results: Results) -> list[Finding]:
         verdict = results.verdict(config)
         if verdict is not None and not verdict.passed:
             text = f"{config}: {verdict.summary()}: {'; '.join(verdict.reasons)}"
-            found.append(Finding("failure", f"{config} is {verdict.kind}", text))
+            weight: Weight = "failure" if verdict.kind == "corrupt" else "error"
+            found.append(Finding(weight, f"{config} is {verdict.kind}", text))
     for summary in results.coding.values():
         if summary.corrupt:
             text = f"{summary.config}: {summary.corrupt} of {summary.problems} coding answers are corrupt; {summary.comparison}"
@@ -144,14 +145,15 @@ def calm(results: Results) -> str:
 
 def _of_tests(results: Results, said: Collection[str]) -> list[Finding]:
     """What tests failed for and nothing above says; tests that failed for the same reason together."""
-    corrupt = [
-        f"{config}: {verdict.kind} at level"
+    judged = [
+        f"{config}: {verdict.kind}{words}"
         for config in results.verdicts
         if (verdict := results.verdict(config)) is not None and not verdict.passed
+        for words in (" at level", ", which is no pass")
     ]
     alike: dict[tuple[str, str], list[str]] = {}
     for one in results.failing.values():
-        if any(words in one.text for words in corrupt):
+        if any(words in one.text for words in judged):
             continue
         rest = _unsaid(one.text, said)
         if rest.strip():

@@ -9,7 +9,8 @@ because rounds are added until a test is decided.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -173,7 +174,7 @@ def gate_pooled(
     *,
     against: str = "expected",
 ) -> Gate | None:
-    """One test of the mean loss over all cells, (before, now) each; None without two rounds in any cell."""
+    """One test of the mean loss over all cells, (before, now) each, that have two rounds on both sides; None without any."""
     losses = [
         loss
         for before, now in cells
@@ -184,7 +185,7 @@ def gate_pooled(
         return None
     return Gate(
         outcome=decide(loss, tolerance.share, design.of_pooled),
-        what=f"all {len(losses)} cells together",
+        what=f"all {sum(one.n > 1 for one in losses)} cells together",
         metric=metric.name,
         unit="relative",
         higher_is_better=metric.higher_is_better,
@@ -196,6 +197,17 @@ def gate_pooled(
         against=against,
         digits=3,
     )
+
+
+_COUNT = re.compile(r"^all \d+ cells")
+_DATE = re.compile(r" \d{4}-\d{2}-\d{2}$")
+
+
+def name_of(gate: Mapping[str, Any]) -> tuple[str, str, str]:
+    """What tells a gate (`Gate.as_json`) from the others of a run, whenever it is judged again: not how many cells there are together, nor
+    of which day the figures are that it compares with."""
+    what = _COUNT.sub("all cells", str(gate["what"]))
+    return what, str(gate["metric"]), _DATE.sub("", str(gate.get("against")))
 
 
 def _geometric(values: Sequence[float]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import Any
 
@@ -302,6 +302,15 @@ def is_baseline(config: str) -> bool:
     return config.partition("@")[0] == "baseline"
 
 
+def that_counts(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """Of the verdicts on a config, oldest first, the one that counts: the first that found it corrupt, else the last; None without any.
+
+    What could not be judged at one level, or by an interrupted session, may be judged later; what was found corrupt stays so.
+    """
+    corrupt = next((one for one in verdicts if one.kind == "corrupt"), None)
+    return corrupt or (verdicts[-1] if verdicts else None)
+
+
 @dataclass(frozen=True, slots=True)
 class Failing:
     """A test that did not pass: `failed` is a verdict, `error` is infrastructure."""
@@ -318,7 +327,7 @@ class Results:
     starts: list[StartInfo] = field(default_factory=list)
     effective: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
-    """Config id -> verdicts, one a level, the last one counts most."""
+    """Config id -> verdicts in their order, see `that_counts`."""
     cells: dict[tuple[str, CellKey], CellFigures] = field(default_factory=dict)
     coding: dict[str, CodingSummary] = field(default_factory=dict)
     overhead: str = ""
@@ -349,12 +358,8 @@ class Results:
         return config.partition("@")[2] if is_baseline(config) else self.groups.get(config, "")
 
     def verdict(self, config: str) -> Verdict | None:
-        """The verdict that counts: corrupt or unknown at any level, else the last one."""
-        verdicts = self.verdicts.get(config, [])
-        for verdict in verdicts:
-            if not verdict.passed:
-                return verdict
-        return verdicts[-1] if verdicts else None
+        """The verdict on a config that counts, see `that_counts`."""
+        return that_counts(self.verdicts.get(config, []))
 
     def figures(self, config: str, key: CellKey) -> CellFigures | None:
         """The figures of a cell, unless the config is corrupt: the speed of wrong answers is no result."""

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.fingerprint import OF_WORKLOAD, Difference, Fingerprint
-from pytest_ddtree.results.model import Round, is_baseline
+from pytest_ddtree.results.model import Round, is_baseline, that_counts
 from pytest_ddtree.results.runs import SESSION, StoredRun
 
 
@@ -74,10 +74,10 @@ class Resumed:
         if self.stored.mismatches.get(config) != ():
             return False
         if config != "baseline":
-            verdicts = self.verdicts(config)
-            if any(verdict.kind == "corrupt" for verdict in verdicts):
+            verdict = that_counts(self.verdicts(config))
+            if verdict is not None and verdict.kind == "corrupt":
                 return True
-            if not verdicts or not verdicts[-1].passed or (full and verdicts[-1].level != "full"):
+            if verdict is None or not verdict.passed or (full and verdict.level != "full"):
                 return False
         return all(
             (config, key) in self.stored.infeasible or enough(self.rounds(config, key)) for key in keys

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pytest_ddtree.client.records import TokenScore
 from pytest_ddtree.coding.summary import summary_from_json
 from pytest_ddtree.exactness.judged import WorstToken
-from pytest_ddtree.exactness.verdict import Verdict
+from pytest_ddtree.exactness.verdict import Verdict, VerdictKind
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.gates import name_of
 from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo, key_from_json
 from pytest_ddtree.results.order import drifts
 from pytest_ddtree.results.overhead import added, over_sessions
@@ -39,7 +40,8 @@ class StoredRun:
     """What the file of one run holds. Rounds in the order in which they were measured, each once."""
 
     path: Path
-    header: Mapping[str, Any] = field(default_factory=dict)
+    headers: list[Mapping[str, Any]] = field(default_factory=list)
+    """What each session that wrote this run began with: the first one, and every one that resumed it."""
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
     results: Results = field(default_factory=Results)
@@ -62,8 +64,6 @@ class StoredRun:
     """In a comparison of builds: how they took turns and what is judged, as `AbDesign.as_json`; empty in other runs."""
     compared: set[str] = field(default_factory=set)
     """In a comparison of builds: the configs that came to an outcome."""
-    sessions: int = 0
-    """How many sessions wrote this run: the first, and every one that resumed it."""
     accounts: list[Mapping[str, Any]] = field(default_factory=list)
     """Where the time of each session went that ended by itself (`Account.as_json`)."""
     torn: int = 0
@@ -75,15 +75,26 @@ class StoredRun:
         return self.path.parent.name
 
     @property
+    def sessions(self) -> int:
+        """How many sessions wrote this run."""
+        return len(self.headers)
+
+    @property
     def started(self) -> str:
         """Date of the run as it was written, empty where it was not."""
-        return str(self.header.get("started", ""))
+        return str(self.headers[0].get("started", "")) if self.headers else ""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The options of the run as plain values."""
-        value = self.header.get("settings", {})
-        return value if isinstance(value, Mapping) else {}
+        """The options of the run as plain values: those of its first session."""
+        return next(self.every_settings, {})
+
+    @property
+    def every_settings(self) -> Iterator[Mapping[str, Any]]:
+        """The options of each session of the run."""
+        for header in self.headers:
+            value = header.get("settings", {})
+            yield value if isinstance(value, Mapping) else {}
 
     @property
     def session(self) -> Fingerprint:
@@ -182,10 +193,9 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
     build = record.get("build")
     results = run.results if build is None else run.builds.setdefault(str(build), Results())
     if kind == "run":
-        # A resumed run has several; the first says when it began.
-        run.header = run.header or record
-        run.results.strict = bool(run.settings.get("strict"))
-        run.sessions += 1
+        run.headers.append(record)
+        # The session that judges last says what fails.
+        run.results.strict = bool([*run.every_settings][-1].get("strict"))
     elif kind == "fingerprint":
         scope = scope_of(str(record["scope"]), build)
         run.fingerprints.setdefault(scope, Fingerprint.from_json(record["fingerprint"]))
@@ -241,15 +251,14 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         results.differences[compared] = list(map(str, record["differences"]))
     elif kind == "group":
         results.groups[str(record["config"])] = str(record["group"])
-    elif kind == "warning":
+    elif kind == "warning" and record["text"] not in results.warnings:
+        # A session that resumes a run says again what it sees again.
         results.warnings.append(str(record["text"]))
 
 
 def _take_gate(results: Results, gate: Mapping[str, Any]) -> None:
     """A session that resumes a run judges its cells again, with the rounds that were added: the last word counts."""
-    name = ("what", "metric", "against")
-    alike = [one for one in results.gates if all(one.get(part) == gate.get(part) for part in name)]
-    results.gates = [one for one in results.gates if one not in alike]
+    results.gates = [one for one in results.gates if name_of(one) != name_of(gate)]
     results.gates.append(gate)
 
 
@@ -280,6 +289,8 @@ def prompts_digest(indices: Iterable[int]) -> str:
 def verdict_from_json(value: Mapping[str, Any]) -> Verdict:
     """The inverse of `Verdict.as_json`. Raises KeyError, TypeError or ValueError for a value that is none."""
     floor = value["floor"]
+    if value["kind"] not in get_args(VerdictKind):
+        raise ValueError(f"kind is {value['kind']!r}, none of {', '.join(get_args(VerdictKind))}")
     return Verdict(
         kind=value["kind"],
         level=value["level"],

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from test_reports import a_cell, a_verdict
 
+from pytest_ddtree.exactness.verdict import VerdictKind
 from pytest_ddtree.report import compare_cli, export_cli, show_cli
 from pytest_ddtree.results.store import Store
 
@@ -33,12 +34,19 @@ def a_run(results: Path, name: str, rate: float, **fingerprint: object) -> Path:
     return path
 
 
-def two_builds(results: Path, name: str, rates: dict[str, float], *, corrupt: str | None = None) -> None:
+def two_builds(
+    results: Path,
+    name: str,
+    rates: dict[str, float],
+    *,
+    corrupt: str | None = None,
+    unknown: str | None = None,
+) -> None:
     with Store(results / name / "results.jsonl") as store:
         store.append("run", plugin="x", started="2026-01-01", settings={})
         for build, rate in rates.items():
-            kind = "corrupt" if build == corrupt else "exact"
-            verdict = a_verdict("b8-k4-wnone", kind, *(["a gap of 9 nats"] if build == corrupt else []))
+            kind: VerdictKind = "corrupt" if build == corrupt else "unknown" if build == unknown else "exact"
+            verdict = a_verdict("b8-k4-wnone", kind, *(["a gap of 9 nats"] if kind != "exact" else []))
             store.append("verdict", build=build, against="base", verdict=verdict.as_json())
             for one in a_cell("b8-k4-wnone", rate).rounds:
                 store.append("round", round={**one.as_json(), "build": build, "start_no": 1})
@@ -130,6 +138,11 @@ def test_builds_of_one_run_are_compared_and_the_corrupt_one_is_blamed(
     two_builds(tmp_path, "20260103T0-1", {"base": 150.0, "patched": 150.0}, corrupt="base")
     assert compare_cli.run(["20260103", *arguments]) == 1
     assert "base is to blame" in capsys.readouterr().out
+    two_builds(tmp_path, "20260105T0-1", {"base": 150.0, "patched": 150.0}, unknown="patched")
+    assert compare_cli.run(["20260105", *arguments]) == 2, "not judged is neither worse nor fine"
+    text = capsys.readouterr().out
+    assert "patched could not be judged" in text
+    assert "to blame" not in text
     a_run(tmp_path, "20260104T0-1", 1.0)
     assert compare_cli.run(["20260104", *arguments]) == 2
 

@@ -134,6 +134,16 @@ def test_a_failed_test_is_a_finding_unless_one_says_it_already() -> None:
     assert sum(line.startswith("::error") for line in github.commands(findings(report.results))) == 4
 
 
+def test_what_could_not_be_judged_is_an_error_and_no_regression() -> None:
+    """Principle: never the one for the other. The test says it in other words, so that it is there once."""
+    results = Results(verdicts={"b8-k4-wnone": [a_verdict("b8-k4-wnone", "unknown", "too little")]})
+    results.note_test(
+        "bench/a.py::test_exact[x]", "error", "b8-k4-wnone: unknown, which is no pass: too little"
+    )
+    assert [(one.weight, one.title) for one in findings(results)] == [("error", "b8-k4-wnone is unknown")]
+    assert github.markdown(Report(results)).startswith("## ddtree: 1 error\n\n### Errors: not judged")
+
+
 def test_an_assertion_that_gives_the_sentence_of_a_gate_says_nothing_new(pytester: pytest.Pytester) -> None:
     """One regression is one annotation; pytest puts its own explanation around a message, as seen by a real one."""
     gate = a_report().results.gates[1]

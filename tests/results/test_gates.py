@@ -263,3 +263,11 @@ def test_stays_of_two_rounds_on_a_quiet_machine_agree(stays: int) -> None:
     assert sum(not some(0.0) for _ in range(300)) <= 10
     if stays > 2:
         assert sum(not some(0.3) for _ in range(50)) >= 48
+
+
+def test_a_cell_of_one_round_is_not_among_those_that_were_judged_together() -> None:
+    quick, slow = dict.fromkeys(range(4), 100.0), {number: 90.0 + 0.1 * number for number in range(4)}
+    gate = gate_pooled(TOK_S, [(quick, slow), (quick, slow), (quick, {0: 50.0})], WITHIN, Design())
+    assert gate is not None
+    assert gate.what == "all 2 cells together"
+    assert gate.loss.n == 8

@@ -16,14 +16,21 @@ from hypothesis import strategies as st
 from made import KEY, a_round
 
 from pytest_ddtree.exactness.verdict import Level, Verdict, VerdictKind
-from pytest_ddtree.grid import CellKey
+from pytest_ddtree.grid import CellKey, make_grid
+from pytest_ddtree.options import make_settings, settings_json
+from pytest_ddtree.plan import Plan
 from pytest_ddtree.report import compare_cli
 from pytest_ddtree.report.terminal import lines
+from pytest_ddtree.results.expected import DRIFT
 from pytest_ddtree.results.fingerprint import Fingerprint
+from pytest_ddtree.results.gates import Design, gate_cell, gate_pooled
+from pytest_ddtree.results.metrics import TOK_S
 from pytest_ddtree.results.model import Round, key_json
 from pytest_ddtree.results.resume import Resumed, ResumeRefused, remaining, steps
 from pytest_ddtree.results.runs import read_run
 from pytest_ddtree.results.store import Store
+from pytest_ddtree.results.tolerance import Tolerance
+from pytest_ddtree.resuming import Recall
 
 CONFIG = "b8-k4-wnone"
 OTHER = CellKey(60, 32)
@@ -254,3 +261,93 @@ def test_another_version_of_the_engine_refuses_even_on_a_config_that_is_new(tmp_
     resumed.check_version(Fingerprint({"version": "0.5.16"}))
     with pytest.raises(ResumeRefused, match=r"version: was 0\.5\.16 on b8-k4-wnone, is 0\.5\.17"):
         resumed.check_version(Fingerprint({"version": "0.5.17"}))
+
+
+def sessions(path: Path, *parts: tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]) -> Resumed:
+    """A run that was written by several sessions: the options of each, and its records."""
+    for number, (settings, records) in enumerate(parts):
+        with Store(path / "20260101T000000Z-1" / "results.jsonl") as store:
+            store.append("run", plugin="x", started="now", settings=settings, resumed=number > 0)
+            for kind, fields in records:
+                store.append(kind, **fields)
+    return Resumed(read_run(path / "20260101T000000Z-1" / "results.jsonl"))
+
+
+def verdict_of(kind: VerdictKind, level: Level = "first-divergence") -> tuple[str, dict[str, Any]]:
+    return "verdict", {"verdict": a_verdict(kind, level).as_json()}
+
+
+ROUND = ("round", {"round": a_round(0).as_json()})
+READ_BACK = ("mismatches", {"config": CONFIG, "mismatches": []})
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "counts"),
+    [
+        ("unknown", "exact", "exact"),
+        ("exact", "unknown", "unknown"),
+        ("corrupt", "exact", "corrupt"),
+        ("exact", "corrupt", "corrupt"),
+    ],
+)
+def test_what_could_not_be_judged_may_be_judged_later_and_corrupt_stays_so(
+    tmp_path: Path, first: VerdictKind, then: VerdictKind, counts: str
+) -> None:
+    """As the session itself reports it, whose own verdict is the last: a stored run called its speeds unproven for ever."""
+    resumed = sessions(tmp_path, ({}, [READ_BACK, verdict_of(first)]), ({}, [verdict_of(then), ROUND]))
+    results = resumed.stored.results
+    verdict = results.verdict(CONFIG)
+    assert verdict is not None
+    assert verdict.kind == counts
+    assert (results.figures(CONFIG, KEY) is not None) == (counts == "exact")
+    assert resumed.complete(CONFIG, [KEY], at_least(1)) == (counts != "unknown")
+
+
+@pytest.mark.parametrize(
+    ("factors", "complete"), [((4.0,), True), ((4.0, 4.0), True), ((100.0,), False), ((4.0, 100.0), False)]
+)
+def test_a_verdict_is_taken_over_only_where_every_session_judged_alike(
+    tmp_path: Path, factors: tuple[float, ...], complete: bool
+) -> None:
+    """Which session judged a config is not stored: the second one, with a limit that lets anything pass, may have."""
+    now = make_settings({"gap_factor": ("4.0", "test")})
+    options = settings_json(now)
+    parts = [
+        ({**options, "gap_factor": factor}, [READ_BACK, verdict_of("exact"), ROUND]) for factor in factors
+    ]
+    recall = Recall(sessions(tmp_path, *parts), Plan(), now, at_least(1))
+    (config,) = make_grid((8,), (4,), (None,))
+    assert config.id == CONFIG
+    assert recall.complete(config) == complete
+
+
+def test_the_session_that_judges_last_says_what_fails(tmp_path: Path) -> None:
+    parts = [({"strict": strict}, [("warning", {"text": "the clock moved"})]) for strict in (False, True)]
+    results = sessions(tmp_path, *parts).stored.results
+    assert results.strict
+    assert results.warnings == ["the clock moved"]
+
+
+def test_of_a_gate_that_is_judged_again_the_last_word_counts(tmp_path: Path) -> None:
+    """Also when there are more cells together by then, and when other figures are expected."""
+    design = Design(alpha=0.2)
+    tolerance = Tolerance(0.03, "same session")
+    slow = {number: 0.8 * rate for number, rate in enumerate((1.0, 1.01, 0.99, 1.0))}
+    same = dict(enumerate((1.0, 1.01, 0.99, 1.0)))
+    before = dict.fromkeys(range(4), 1.0)
+    first = [
+        gate_pooled(TOK_S, [(before, slow)], tolerance, design),
+        gate_cell("x ctx60-c4", TOK_S, before, slow, tolerance, design, against="expected 2026-03-01"),
+        gate_cell("x ctx60-c4", TOK_S, before, same, tolerance, design, against=f"{DRIFT}, 2026-02-01"),
+    ]
+    then = [
+        gate_pooled(TOK_S, [(before, same)] * 2, tolerance, design),
+        gate_cell("x ctx60-c4", TOK_S, before, same, tolerance, design, against="expected 2026-03-02"),
+    ]
+    parts = [({}, [("gate", {"gate": one.as_json()}) for one in gates if one]) for gates in (first, then)]
+    gates = sessions(tmp_path, *parts).stored.results.gates
+    assert [(gate["what"], gate["outcome"], gate["against"]) for gate in gates] == [
+        ("x ctx60-c4", "fine", f"{DRIFT}, 2026-02-01"),
+        ("all 2 cells together", "fine", "expected"),
+        ("x ctx60-c4", "fine", "expected 2026-03-02"),
+    ]
