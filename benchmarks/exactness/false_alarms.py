@@ -1,6 +1,6 @@
 """How often the exactness rule raises a false alarm, and what it sees: a simulation of the whole rule.
 
-    python -m benchmarks.exactness.false_alarms [--sessions 10000] [--seed 1]
+    python -m benchmarks.exactness.false_alarms [--sessions 10000] [--seed 1] [--law flips]
 
 A session is a noise floor (64 prompts x 160 tokens, or the embedded server's 24 x 64) and one judged run. The
 run's healthy rate of non-argmax tokens is 0.6 to 1.5 times the floor's true rate. Prints Markdown tables.
@@ -135,9 +135,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sessions", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--law", help="simulate false alarms under this law of gaps alone")
     arguments = parser.parse_args()
     real = captured()
     laws = gap_laws(real)
+    if arguments.law is not None:
+        laws = {arguments.law: laws[arguments.law]}
     started = time.monotonic()
     print(
         f"share {real.share:.2%}, variance of a prompt's rate {real.prompt_variance:.2f}, "
@@ -151,7 +154,8 @@ def main() -> None:
         for name, law in laws.items()
         for ratio in RATIOS
     ]
-    cases += [Case(size, 1.5, "float32", float32_law, 1e-5, 0.0, FLOAT32) for size in SIZES]
+    if arguments.law is None:
+        cases += [Case(size, 1.5, "float32", float32_law, 1e-5, 0.0, FLOAT32) for size in SIZES]
     for case in cases:
         sessions = arguments.sessions // (4 if case.size == "1M" else 1)
         alarms = false_alarms(case, sessions, arguments.seed)
@@ -160,6 +164,8 @@ def main() -> None:
         print(
             f"| {case.size} | {case.law_name} | {case.ratio} | {any_alarm} of {sessions} | {by} |", flush=True
         )
+    if arguments.law is not None:
+        return
     print("\n| tokens | fault | found | gap | share | answer | tail |")
     print("|---|---|---|---|---|---|---|")
     for size in SIZES:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from pytest_ddtree import tails
 from pytest_ddtree.exactness.judged import JudgedAnswer
 from pytest_ddtree.exactness.tally import Tally, dispersion_of, tally
+
+_EULER = 0.5772156649
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +41,8 @@ class NoiseFloor:
     """Tokens that are not the argmax, over all conditions."""
     answers: int
     """Answers in the condition with the largest share."""
-    per_prompt: Mapping[str, tuple[int, int]]
-    """Prompt tag -> (tokens that are not the argmax, tokens), over all conditions."""
+    peaks: tuple[float, ...]
+    """The largest gap of each answer that has one, nats, largest first; of several conditions the larger one at each rank."""
     dispersion: float
     """Variance over mean of the counts per answer, at least 1, the largest of any condition."""
 
@@ -51,6 +54,17 @@ class NoiseFloor:
         """
         have = max(self.share_tokens, 1)
         return scale * math.log(tokens / have) if tokens > have else 0.0
+
+    def tail_scale(self) -> float:
+        """Scale of the exponential tail whose largest of so many gaps is, on average, the floor's largest, nats; 0 without gaps.
+
+        The largest of m has the mean s (ln m + Euler's constant), up to s / 2m.
+        """
+        return self.largest / (math.log(self.off) + _EULER) if self.off else 0.0
+
+    def answers_above(self, threshold: float) -> int:
+        """Answers with a gap above so many nats, in the condition that has most of them."""
+        return sum(1 for peak in self.peaks if peak > threshold)
 
     def share_bound(self) -> float:
         """Share to compare with; zero observed in n tokens means at most 3/n (95 % Poisson bound)."""
@@ -89,14 +103,13 @@ class NoiseFloor:
             "scale_nats": self.scale,
             "off": self.off,
             "answers": self.answers,
-            "per_prompt": {tag: list(counts) for tag, counts in self.per_prompt.items()},
+            "peaks_nats": list(self.peaks),
             "dispersion": self.dispersion,
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> NoiseFloor:
         """The floor that `as_json` wrote; KeyError or TypeError when it did not."""
-        per_prompt = {str(tag): (int(off), int(tokens)) for tag, (off, tokens) in value["per_prompt"].items()}
         return cls(
             conditions=tuple(value["conditions"]),
             tokens=int(value["tokens"]),
@@ -107,7 +120,7 @@ class NoiseFloor:
             scale=float(value["scale_nats"]),
             off=int(value["off"]),
             answers=int(value["answers"]),
-            per_prompt=per_prompt,
+            peaks=tuple(map(float, value["peaks_nats"])),
             dispersion=float(value["dispersion"]),
         )
 
@@ -118,17 +131,10 @@ def make_floor(judged: Mapping[str, Sequence[JudgedAnswer]]) -> NoiseFloor:
     Raises:
         ValueError: not one token was judged.
     """
-    per_prompt: dict[str, tuple[int, int]] = {}
-    for answers in judged.values():
-        for answer in answers:
-            before = per_prompt.get(answer.tag, (0, 0))
-            per_prompt[answer.tag] = (before[0] + answer.off, before[1] + answer.tokens)
-    return floor_of({condition: tally(answers) for condition, answers in judged.items()}, per_prompt)
+    return floor_of({condition: tally(answers) for condition, answers in judged.items()})
 
 
-def floor_of(
-    tallies: Mapping[str, Tally], per_prompt: Mapping[str, tuple[int, int]] | None = None
-) -> NoiseFloor:
+def floor_of(tallies: Mapping[str, Tally]) -> NoiseFloor:
     """The floor from tallies: condition -> tally. Raises ValueError when not one token was judged."""
     judged = [found for found in tallies.values() if found.tokens.size]
     if not judged:
@@ -146,9 +152,13 @@ def floor_of(
         scale=sum(float(found.gap_sum.sum()) for found in judged) / off if off else 0.0,
         off=off,
         answers=int(noisiest.tokens.size),
-        per_prompt=dict(per_prompt or {}),
+        peaks=tuple(map(max, zip_longest(*map(_peaks, judged), fillvalue=0.0))),
         dispersion=max(dispersion_of(found.events, found.tokens) for found in judged),
     )
+
+
+def _peaks(found: Tally) -> list[float]:
+    return sorted((float(gap) for gap in found.largest if gap > 0.0), reverse=True)
 
 
 def assumed_floor(*, float32: bool = False) -> NoiseFloor:
@@ -169,6 +179,6 @@ def assumed_floor(*, float32: bool = False) -> NoiseFloor:
         scale=0.0 if float32 else 0.155,
         off=0 if float32 else 167,
         answers=64,
-        per_prompt={},
+        peaks=(),
         dispersion=1.0 if float32 else 2.6,
     )

@@ -151,14 +151,27 @@ def answer_p(off: Ints | int, tokens: Ints | int, *, rate: float, dispersion: fl
 def tail_p(answers_beyond: int, threshold: float, tokens: int, floor: NoiseFloor, rule: Rule) -> float:
     """P(at least so many answers have a gap above `threshold` nats) when `tokens` healthy tokens are judged.
 
-    The healthy rate is the floor's rate of non-argmax tokens times an exponential tail whose scale is 1.25
-    times the floor's mean gap; real tails are lighter (a gap needs an error of at least its size). An answer
-    counts once, however many it has.
+    The healthy rate is the floor's rate of non-argmax tokens times an exponential tail; real tails are lighter (a gap
+    needs an error of at least its size). Its scale is 1.25 times the floor's mean gap, or what the floor's largest gap
+    asks for (`tail_scale`). An answer counts once, however many it has.
+
+    A floor that has such answers itself knows better than any law: where routes between experts flip, gaps are either
+    of near-ties or of flips. There the two counts are compared as those of `share_p` are, both divided by the
+    dispersion that the floor does not exclude, and the larger p counts.
     """
     if answers_beyond <= 0:
         return 1.0
-    rate = rule.healthy_ratio * floor.share_bound() * float(np.exp(-threshold / (1.25 * rule.scale(floor))))
-    return float(tails.poisson_sf(answers_beyond - 1, rate * tokens))
+    scale = 1.25 * max(rule.scale(floor), floor.tail_scale())
+    rate = rule.healthy_ratio * floor.share_bound() * math.exp(-threshold / scale)
+    p = float(tails.poisson_sf(answers_beyond - 1, rate * tokens))
+    in_floor = floor.answers_above(threshold)
+    if not in_floor:
+        return p
+    spread = floor.dispersion_bound()
+    compared = ratio_p(
+        answers_beyond / spread, tokens, in_floor / spread, floor.share_tokens, ratio=rule.healthy_ratio
+    )
+    return max(p, compared)
 
 
 def criteria(run: Tally, floor: NoiseFloor, rule: Rule) -> dict[Criterion, Finding]:

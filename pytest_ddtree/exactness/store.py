@@ -23,7 +23,7 @@ from pytest_ddtree.exactness.fingerprint import Fingerprint
 from pytest_ddtree.exactness.floor import NoiseFloor
 from pytest_ddtree.exactness.prompts import BaselineAnswers, Prompt
 
-SCHEMA = 2
+SCHEMA = 3
 SHORTEST_REVISION = 7
 _PATTERN = "baseline-*.jsonl"
 

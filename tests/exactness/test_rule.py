@@ -96,6 +96,38 @@ def test_middling_gaps_that_come_too_often_are_found_in_a_long_run(floor: NoiseF
     assert verdict.criteria == ("tail",)
 
 
+def some_flip(
+    rng: np.random.Generator, prompts: int, length: int, flips: int, size: float
+) -> list[JudgedAnswer]:
+    """Near-ties of at most 0.25 nats, and `flips` answers with one gap of `size` nats, as of a flipped route between experts."""
+    answers = []
+    for index in range(prompts):
+        gaps = np.where(rng.random(length) < 0.007, rng.uniform(0.05, 0.25, length), 0.0)
+        if index < flips:
+            gaps[length // 2] = size
+        answers.append(answer(list(gaps), f"p{index}"))
+    return answers
+
+
+@pytest.mark.parametrize("size", [1.6, 3.0, 4.875])
+@pytest.mark.parametrize("flips", [1, 3, 10, 40])
+def test_gaps_that_the_floor_has_as_often_are_no_tail(flips: int, size: float) -> None:
+    """Experts: a floor of 0.7 to 0.98 % with gaps of up to 4.9 nats was measured, whose mean gap says little about such gaps."""
+    rng = np.random.default_rng(flips)
+    floor = make_floor({"base@1": some_flip(rng, 64, 160, flips, size)})
+    for more in (1, 4):
+        run = some_flip(rng, 64 * more, 160, flips * more, size)
+        verdict = judge(run, floor, Rule(), config="c", level="full")
+        assert verdict.kind == "tie", verdict.reasons
+
+
+def test_more_such_gaps_than_the_floor_has_are_a_tail() -> None:
+    rng = np.random.default_rng(0)
+    floor = make_floor({"base@1": some_flip(rng, 64, 160, 2, 1.6)})
+    verdict = judge(some_flip(rng, 64, 160, 60, 1.6), floor, Rule(), config="c", level="full")
+    assert verdict.criteria == ("tail",)
+
+
 def test_identical_answers_are_exact_whatever_the_floor(floor: NoiseFloor) -> None:
     verdict = judge([answer([0.0] * 5, identical=True)], floor, Rule(), config="b8", level="full")
     assert verdict.kind == "exact"

@@ -127,7 +127,7 @@ def _longer(lines: list[str]) -> list[str]:
 
 
 def _old(lines: list[str]) -> list[str]:
-    return [lines[0].replace('"schema":2', '"schema":1'), *lines[1:]]
+    return [lines[0].replace('"schema":3', '"schema":2'), *lines[1:]]
 
 
 @pytest.mark.parametrize(
