@@ -99,12 +99,12 @@ class _Answer:
         """One event of a stream."""
         before = self._characters
         ids = self._choice(value)
-        usage = value.get("usage")
+        usage = _usage(value)
         if usage:
             self.usage = usage
             # A last event without choices repeats the sum: its tokens came before it.
             if value.get("choices"):
-                self.tally.count(int(usage["completion_tokens"]), end)
+                self.tally.count(usage["completion_tokens"], end)
         elif ids:
             self.tally.count(len(self.ids), end)
         elif self._characters > before:
@@ -113,17 +113,17 @@ class _Answer:
     def whole(self, value: Mapping[str, Any], exchange: Exchange) -> None:
         """An answer that was not streamed."""
         self._choice(value)
-        self.usage = value.get("usage") or {}
+        self.usage = _usage(value)
         tokens = self.usage.get("completion_tokens", len(self.ids))
         self.exact = bool(self.usage or self.ids)
         if tokens:
-            self.tally = Tally((Chunk(exchange.end_ns, int(tokens)),))
+            self.tally = Tally((Chunk(exchange.end_ns, tokens),))
 
     def settle(self, exchange: Exchange) -> None:
         """Give chunks without a count an estimate: a share of the sum by characters, else one token each."""
         if self._silent:
             self.exact = False
-            total = int(self.usage.get("completion_tokens") or 0)
+            total = self.usage.get("completion_tokens", 0)
             estimates = [
                 max(1, round(total * characters / self._characters)) if total else index
                 for index, (characters, _) in enumerate(self._silent, 1)
@@ -142,7 +142,7 @@ class _Answer:
         rest: bytes,
         ended: tuple[Outcome, str | None] | None = None,
     ) -> Record:
-        tokens = int(self.usage.get("completion_tokens", self.tally.tokens))
+        tokens = self.usage.get("completion_tokens", self.tally.tokens)
         if ended is None:
             if self.reason is None:
                 ended = unfinished(exchange, rest, tokens)
@@ -167,7 +167,7 @@ class _Answer:
 
     def _choice(self, value: Mapping[str, Any]) -> Sequence[int]:
         """Take text, reasoning and finish reason of the (only) choice; returns its token ids, where sent."""
-        if value.get("sglext"):
+        if isinstance(value.get("sglext"), Mapping):
             self.extension = value["sglext"]
         choices = value.get("choices")
         if not choices:
@@ -178,6 +178,8 @@ class _Answer:
         said = choice.get("delta") or choice.get("message") or choice
         text = said.get("content") or said.get("text") or ""
         thought = said.get("reasoning_content") or said.get("reasoning") or ""
+        if not (isinstance(text, str) and isinstance(thought, str)):
+            raise TypeError("the text of a choice is none")
         if text:
             self.texts.append(text)
         if thought:
@@ -200,12 +202,23 @@ class _Answer:
             ("cached_tokens", "prompt_tokens_details"),
             ("reasoning_tokens", "completion_tokens_details"),
         ):
-            inner = (meta.get(outer) or {}).get(name)
+            details = meta.get(outer)
+            inner = details.get(name) if isinstance(details, Mapping) else None
             if inner is not None:
                 meta.setdefault(name, inner)
-        details = self.extension.get("spec_tokens_details")
-        if isinstance(details, list) and details:
-            details = details[0]
-        if isinstance(details, Mapping):
-            meta = {**details, **meta}
+        spec = self.extension.get("spec_tokens_details")
+        if isinstance(spec, list) and spec:
+            spec = spec[0]
+        if isinstance(spec, Mapping):
+            meta = {**spec, **meta}
         return meta
+
+
+def _usage(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The usage of an event, with a number of tokens; empty where it has none. Raises TypeError for what is no usage."""
+    usage = value.get("usage")
+    if not usage:
+        return {}
+    if not isinstance(usage, Mapping) or not isinstance(usage.get("completion_tokens"), int):
+        raise TypeError(f"a usage without a number of completion_tokens: {str(usage)[:80]}")
+    return usage

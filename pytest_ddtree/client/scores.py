@@ -29,6 +29,7 @@ def input_scores(meta: Mapping[str, Any], ids: Sequence[int], start: int) -> tup
     tokens, tops = meta.get("input_token_logprobs"), meta.get("input_top_logprobs")
     if tokens is None or tops is None:
         raise ScoreError("the server answered 200 but sent no input logprobs; does it honour return_logprob?")
+    tokens, tops = _list(tokens), _list(tops)
     if len(tokens) == want + 1:
         tokens = tokens[1:]
     if len(tops) == want + 1:
@@ -43,7 +44,7 @@ def output_scores(meta: Mapping[str, Any], ids: Sequence[int], start: int) -> tu
         raise ScoreError(
             "the server answered 200 but sent no output logprobs; does it honour return_logprob?"
         )
-    return _scores(tokens, tops, ids, start, "output")
+    return _scores(_list(tokens), _list(tops), ids, start, "output")
 
 
 def refusal(status: int, message: str) -> ScoreError:
@@ -53,26 +54,45 @@ def refusal(status: int, message: str) -> ScoreError:
     return ScoreError(f"HTTP {status} to a request for logprobs: {message}", status=status, body=message)
 
 
-def _scores(tokens: Any, tops: Any, ids: Sequence[int], start: int, side: str) -> tuple[TokenScore, ...]:
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ScoreError(f"the server sent a {type(value).__name__} for a list of logprobs")
+    return value
+
+
+def _scores(
+    tokens: list[Any], tops: list[Any], ids: Sequence[int], start: int, side: str
+) -> tuple[TokenScore, ...]:
     if len(tokens) != len(ids) or len(tops) != len(ids):
         raise ScoreError(
             f"{len(ids)} {side} logprobs from position {start} on were asked for, "
             f"but {len(tokens)} and {len(tops)} lists of the most probable came back"
         )
-    scores = []
-    for index, (token_id, entry, best) in enumerate(zip(ids, tokens, tops, strict=True)):
-        position = start + index
-        if entry is None or entry[0] is None or not best:
-            raise ScoreError(f"the server sent no logprob for position {position} ({side})")
-        if entry[1] != token_id:
+    return tuple(
+        _score(token_id, entry, best, start + index, side)
+        for index, (token_id, entry, best) in enumerate(zip(ids, tokens, tops, strict=True))
+    )
+
+
+def _score(token_id: int, entry: Any, best: Any, position: int, side: str) -> TokenScore:
+    """One position; a logprob that is no number came as null where it was infinite or none."""
+    if entry is None or best is None:
+        raise ScoreError(f"the server sent no logprob for position {position} ({side})")
+    try:
+        logprob, scored = entry[0], entry[1]
+        if logprob is not None and scored != token_id:
             raise ScoreError(
-                f"position {position} holds token {token_id}, but the server scored token {entry[1]}"
+                f"position {position} holds token {token_id}, but the server scored token {scored}"
             )
         ranked = sorted(((int(item[1]), float(item[0])) for item in best), key=_logprob, reverse=True)
-        scores.append(
-            TokenScore(position=position, token_id=token_id, logprob=float(entry[0]), top=tuple(ranked))
-        )
-    return tuple(scores)
+        own = float(logprob)
+    except (TypeError, ValueError, LookupError):
+        raise ScoreError(
+            f"the server sent no logprob for position {position} ({side}): {str(entry)[:80]}, best {str(best)[:80]}"
+        ) from None
+    if not ranked:
+        raise ScoreError(f"the server sent no logprob for position {position} ({side})")
+    return TokenScore(position=position, token_id=token_id, logprob=own, top=tuple(ranked))
 
 
 def _logprob(entry: tuple[int, float]) -> float:

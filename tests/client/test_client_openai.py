@@ -5,8 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_server import Asked, Script, as_json, plain, sse, stream
+
+from pytest_ddtree.client import generate, openai
+from pytest_ddtree.client.exchange import Exchange
+from pytest_ddtree.client.records import Request, Sampling
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -169,3 +176,65 @@ def test_the_meta_of_a_choice_that_a_real_server_sent_is_read(dial: Any, ask: An
     assert record.outcome == "ok", record.error
     assert record.completion_tokens == 24
     assert record.accept_length == 2.4
+
+
+NAMES = [
+    *(
+        "choices",
+        "usage",
+        "completion_tokens",
+        "prompt_tokens_details",
+        "cached_tokens",
+        "delta",
+        "message",
+        "content",
+        "text",
+    ),
+    *(
+        "finish_reason",
+        "type",
+        "token_ids",
+        "sglext",
+        "spec_tokens_details",
+        "meta_info",
+        "output_ids",
+        "reasoning",
+        "tool_calls",
+    ),
+]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 9)
+    | st.floats(0, 9)
+    | st.sampled_from(["", "a", "stop", "length"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=3), st.booleans(), st.sampled_from([openai, generate]))
+def test_no_json_whatever_its_shape_raises(values: list[Any], stream_it: bool, endpoint: Any) -> None:
+    """A server's fault is an outcome of the record: a traceback would be taken for ours."""
+    body = b"".join(sse(value) for value in values) if stream_it else orjson.dumps(values[0])
+    exchange = Exchange(sent_ns=0, end_ns=9, status=200, body=body, arrivals=[(5, len(body))])
+    request = Request(sampling=Sampling(max_new_tokens=4), text="a")
+    record = endpoint.decode(request, exchange, stream=stream_it)
+    assert record.ok or record.error
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"usage": [1], "choices": [{"text": "a"}]},
+        {"usage": {"completion_tokens": None}, "choices": []},
+        {"usage": {"completion_tokens": "x"}, "choices": [{"text": "a", "finish_reason": "stop"}]},
+        {"choices": [{"text": 5, "finish_reason": "stop"}]},
+    ],
+)
+@pytest.mark.parametrize("stream_it", [True, False])
+def test_a_usage_or_text_that_is_none_is_malformed(event: dict[str, Any], stream_it: bool) -> None:
+    body = sse(event) if stream_it else orjson.dumps(event)
+    exchange = Exchange(sent_ns=0, end_ns=9, status=200, body=body, arrivals=[(5, len(body))])
+    request = Request(sampling=Sampling(max_new_tokens=4), text="a")
+    assert openai.decode(request, exchange, stream=stream_it).outcome == "malformed"

@@ -121,3 +121,24 @@ def test_the_most_probable_come_first_whatever_the_server_sorts_by() -> None:
     (score,) = input_scores(meta, [5, 7], 1)
     assert score.top == ((3, -0.5), (7, -2.0))
     assert (score.gap, score.is_argmax) == (1.5, False)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "tops"),
+    [
+        ([[-1.0, 5, None]], [[[None, 5, None]]]),
+        ([[-1.0, 5, None]], [[5]]),
+        ([[-1.0, 5, None]], [[]]),
+        ([[-1.0, 5, None]], [7]),
+        ([[]], [[[-1.0, 5, None]]]),
+        ([5], [[[-1.0, 5, None]]]),
+        ([[None, 5, None]], [[[-1.0, 5, None]]]),
+        ([["x", 5, None]], [[[-1.0, 5, None]]]),
+        (7, [[[-1.0, 5, None]]]),
+        ([[-1.0, 5, None]], {"0": 1}),
+    ],
+)
+def test_logprobs_that_are_none_are_an_error_of_scoring(tokens: Any, tops: Any) -> None:
+    """JSON has no infinity: some servers send null for it, also among the most probable ones."""
+    with pytest.raises(ScoreError, match="the server sent"):
+        input_scores({"input_token_logprobs": tokens, "input_top_logprobs": tops}, [1, 5], 1)
