@@ -81,17 +81,21 @@ def relations(
     none.
     """
     pairs = _pairs(found, block_size)
-    part = alpha / max(1, len(pairs))
+    wide = [
+        (tree, chain)
+        for name, tree, chain, _ in pairs
+        if name == TREE_AND_CHAIN and _is_wide(tree.config, block_size)
+    ]
+    part = alpha / max(1, len(pairs) + len(wide))
     related = [
         _relate(name, left, right, equal=equal, alpha=part, margin=margin)
         for name, left, right, equal in pairs
     ]
-    wide = [
-        _branches(left, right, size=left.config.block_size or block_size or 0, alpha=part)
-        for name, left, right, _ in pairs
-        if name == TREE_AND_CHAIN and _is_wide(left.config, block_size)
+    branches = [
+        _branches(tree, chain, size=tree.config.block_size or block_size or 0, alpha=part)
+        for tree, chain in wide
     ]
-    return (*related, *wide)
+    return (*related, *branches)
 
 
 TREE_AND_CHAIN = "a tree accepts at least as much as the chain"
@@ -241,7 +245,8 @@ def window_relations(
         found.append(_found(name, windowed, full, seen, "holds" if same else "broken"))
     seen = log_ratio_interval(_only(windowed, far), full.counts, alpha=alpha)
     if seen.prompts >= MIN_PROMPTS:
-        changed = any(counts != full.counts.get(tag) for tag, counts in _only(windowed, far).items())
+        counted = _only(windowed, far & full.counts.keys())
+        changed = any(counts != full.counts[tag] for tag, counts in counted.items())
         name = "a window far shorter than the context changes the drafts"
         found.append(_found(name, windowed, full, seen, "holds" if changed else "broken"))
     return tuple(found)

@@ -167,7 +167,10 @@ def judge_samples(run: Samples, baseline: Samples, *, config: str, alpha: float 
     skipped: list[str] = []
     depth = _depths(run, baseline)
     if depth is None:
-        skipped.append("surprise by depth: the steps of the run's chunks are not proved")
+        skipped.append(
+            "surprise by depth: the steps of the run's chunks are not proved, or no place of a step has "
+            f"{_MIN_PAIRS} tokens"
+        )
     else:
         tests.append(depth)
     for name, pairs in _PAIRS.items():
@@ -239,22 +242,31 @@ def _uniform(run: Samples, baseline: Samples, order: str) -> SamplingTest:
 def _depths(run: Samples, baseline: Samples) -> SamplingTest | None:
     """Mean excess at each place of the verify step against the baseline's mean, as one chi-square."""
     centre, error = float(baseline.excess.mean()), _error(baseline.variance)
-    squares, used, largest = 0.0, 0, 0.0
+    differences, errors = [], []
     for place in np.unique(run.place[run.place >= 0]):
         at = run.place == place
-        if int(at.sum()) < _MIN_PAIRS:
-            continue
-        own = _error(run.variance[at])
-        difference = float(run.excess[at].mean()) - centre
-        squares += difference**2 / (own**2 + error**2)
-        used += 1
-        largest = max(largest, abs(difference))
-    if used == 0:
+        if int(at.sum()) >= _MIN_PAIRS:
+            differences.append(float(run.excess[at].mean()) - centre)
+            errors.append(_error(run.variance[at]))
+    if not differences:
         return None
-    p = tails.chi2_sf(squares, used)
+    p = tails.chi2_sf(squared_distance(differences, errors, common=error), len(differences))
+    largest = max(map(abs, differences))
     return SamplingTest(
         "largest mean surprise of a depth, nats from the baseline's", largest, 0.0, p, run.tokens
     )
+
+
+def squared_distance(differences: Sequence[float], errors: Sequence[float], *, common: float) -> float:
+    """Chi-square of differences with standard errors of their own and a `common` one, that of what all are compared with.
+
+    Mahalanobis' distance, the inverse of the covariance by Sherman and Morrison's formula. Adding up each difference
+    over its variance instead takes the common error for as many independent ones.
+    """
+    weights = 1.0 / np.asarray(errors) ** 2
+    values = np.asarray(differences)
+    shared = float((weights * values).sum()) ** 2 / (1.0 / common**2 + float(weights.sum()))
+    return float((weights * values**2).sum()) - shared
 
 
 def _transform(samples: Samples, order: str) -> Floats:

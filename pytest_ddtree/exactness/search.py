@@ -19,7 +19,7 @@ from pytest_ddtree.exactness.floor import NoiseFloor
 from pytest_ddtree.exactness.levels import self_consistency, teacher_force
 from pytest_ddtree.exactness.prompts import Prompt
 from pytest_ddtree.exactness.rule import Rule, judge
-from pytest_ddtree.exactness.trace import Step, Trace, ddmin
+from pytest_ddtree.exactness.trace import NothingToMinimise, Step, Trace, ddmin
 
 AGAIN = 10
 RELIABLE = 8
@@ -68,7 +68,9 @@ async def run_trace(client: AsyncClient, trace: Trace, *, deadline_s: float = 12
                     running[number].cancel()
                     cancelled.add(number)
             elif step.action == "wait":
-                await asyncio.wait(running.values() if number is None else [running[number]])
+                await asyncio.gather(
+                    *(running.values() if number is None else [running[number]]), return_exceptions=True
+                )
             elif step.action == "flush":
                 await _flush(client)
         await asyncio.gather(*running.values(), return_exceptions=True)
@@ -178,7 +180,7 @@ async def confirm(
 
         try:
             smallest = Trace(tuple(await ddmin(trace.steps, still))).sound()
-        except ValueError:
+        except NothingToMinimise:
             # It failed ten times and not in the first two runs of the minimiser: a race after all.
             smallest = None
         if smallest is not None and folder is not None:

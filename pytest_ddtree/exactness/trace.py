@@ -96,11 +96,15 @@ class Trace:
             raise ValueError(f"this is no saved trace: {type(error).__name__}: {error}") from None
 
 
+class NothingToMinimise(ValueError):
+    """The whole sequence does not fail."""
+
+
 async def ddmin(items: Sequence[Item], fails: Callable[[Sequence[Item]], Awaitable[bool]]) -> list[Item]:
     """A subsequence that still fails and from which no single item can be left out.
 
     Zeller and Hildebrandt's minimising delta debugging: first without each of n parts, then with finer parts.
-    `fails` is asked about subsequences only, never twice about the same. Raises ValueError when the whole
+    `fails` is asked about subsequences only, never twice about the same. Raises NothingToMinimise when the whole
     sequence does not fail.
     """
     known: dict[tuple[int, ...], bool] = {}
@@ -113,7 +117,7 @@ async def ddmin(items: Sequence[Item], fails: Callable[[Sequence[Item]], Awaitab
 
     current = list(range(len(items)))
     if not await test(current):
-        raise ValueError("the whole sequence does not fail, so there is nothing to minimise")
+        raise NothingToMinimise("the whole sequence does not fail, so there is nothing to minimise")
     parts = 2
     while len(current) >= 2:
         size = -(-len(current) // parts)

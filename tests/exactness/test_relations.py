@@ -187,5 +187,21 @@ def test_a_window_changes_nothing_where_all_fits_and_something_where_it_is_far_t
         window_relations(full, full, lengths, output=64)
 
 
+def test_a_prompt_that_only_the_window_was_counted_on_does_not_show_it_in_force() -> None:
+    full = made(tree(8), 2.4, 1)
+    window = Config("tree", 8, 4, window=128)
+    more = Acceptance(window, {**full.counts, "elsewhere": (90, 40)})
+    lengths = dict.fromkeys(more.counts, 600)
+    assert [r.kind for r in window_relations(more, full, lengths, output=64)] == ["broken"]
+
+
+def test_the_false_alarm_rate_is_divided_among_all_relations() -> None:
+    """The relation of the branches is one of them."""
+    found = [made(CHAIN, 2.0, 1), made(tree(16), 2.6, 2)]
+    for relation in relations(found, block_size=8, alpha=0.002):
+        alone = log_ratio_interval(found[1].counts, found[0].counts, alpha=0.001)
+        assert (relation.low, relation.high) == (alone.low, alone.high)
+
+
 def test_no_proved_steps_no_depths() -> None:
     assert depth_acceptance([replace(stream([3, 2]), chunks=())]) is None

@@ -111,6 +111,27 @@ async def test_a_trace_runs_and_gives_the_greedy_answers_to_judge() -> None:
     assert server.flushes == 1
 
 
+async def test_a_wait_before_any_request_waits_for_nothing() -> None:
+    """What is left of a schedule while it is minimised may begin with one."""
+    steps = (Step(action="wait"), Step(action="submit", request=0, ids=PROMPTS[0].ids, output=3))
+    with TableServer() as server:
+        async with AsyncClient(server.url) as client:
+            ran = await run_trace(client, Trace(steps))
+    assert list(ran.records["request 0"].output_ids) == greedy(PROMPTS[0].ids, 3)
+
+
+async def test_an_error_of_the_minimiser_is_no_race(tmp_path: Path) -> None:
+    trace = random_trace(PROMPTS, Random(5))
+
+    async def fails(part: Trace) -> str | None:
+        if part != trace:
+            raise ValueError("a bug")
+        return "broken"
+
+    with pytest.raises(ValueError, match="a bug"):
+        await confirm(trace, "broken", fails, folder=tmp_path)
+
+
 async def test_a_request_that_ends_badly_is_a_failure_of_the_trace() -> None:
     with TableServer(speculative=True) as server:
         url = server.url
