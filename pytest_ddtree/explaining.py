@@ -113,7 +113,14 @@ class Explainer:
             else same_token(shown.prompt, worst.position, worst.score.token_id)
         )
         client = run.async_client(run.get(config))
-        return reproduce(client, shown.prompt, shown.record.request.sampling, worst.position, corrupt)
+        return reproduce(
+            client,
+            shown.prompt,
+            shown.record.request.sampling,
+            worst.position,
+            corrupt,
+            shorten=scorer is not None,
+        )
 
     def _trace(self, shown: _Shown, prompt: Prompt, found: Reproduction) -> Trace:
         """The one request where that is enough, else all that ran beside it."""

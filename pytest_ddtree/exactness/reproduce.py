@@ -28,7 +28,7 @@ def gap_above(baseline: AsyncClient, limit: float) -> Judged:
 def same_token(prompt: Prompt, position: int, token_id: int) -> Judged:
     """Corrupt, where no baseline is at hand: the same wrong token comes again at the same position of the same prompt.
 
-    Of another prompt nothing can be said, so none is shortened.
+    Of another prompt nothing can be said: such a one is never corrupt.
     """
 
     async def judged(asked: Prompt, record: Record) -> bool:
@@ -45,6 +45,7 @@ async def reproduce(
     position: int,
     corrupt: Judged,
     *,
+    shorten: bool = True,
     requests: int = 16,
     deadline_s: float = 120.0,
 ) -> tuple[Prompt, Reproduction]:
@@ -52,7 +53,8 @@ async def reproduce(
 
     `position` is where the worst token of the known answer was. When the answer is right alone, the prompt
     comes back as it was. At most `requests` requests are made; the prompt loses tokens at its front, first
-    halves, then quarters and so on, and keeps at least 4. An answer that is not ok counts as not corrupt.
+    halves, then quarters and so on, and keeps at least 4; it stays as it is unless `shorten`. An answer that is not ok
+    counts as not corrupt.
     """
     left = requests
 
@@ -75,7 +77,7 @@ async def reproduce(
             output = shorter_output
             break
     ids = prompt.ids
-    cut = len(ids) // 2
+    cut = len(ids) // 2 if shorten else 0
     while cut and left:
         if len(ids) - cut >= 4 and await fails(ids[cut:], output):
             ids = ids[cut:]

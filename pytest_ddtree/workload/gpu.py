@@ -63,6 +63,7 @@ def _read(nvml: Any, index: int) -> GpuState:
     except nvml.NVMLError:
         slowed = None
     return GpuState(
+        index=index,
         slowed_ns=slowed,
         at_ns=time.monotonic_ns(),
         name=name if isinstance(name, str) else name.decode(),

@@ -23,6 +23,8 @@ _KERNEL_LOG = re.compile(r"NVRM: Xid[^\n]*")
 class GpuState:
     """What NVML says about one GPU."""
 
+    index: int
+    """NVML's number of it: not its place among those that are looked at."""
     name: str
     throttle: tuple[str, ...] = ()
     """Reasons for which it runs below its clocks, power cap and idleness excepted."""
@@ -106,20 +108,19 @@ def _graphs(log: str) -> str | None:
 
 def _gpus(before: Sequence[GpuState], after: Sequence[GpuState], reported: Sequence[str]) -> list[str]:
     reasons = [f"the GPU's driver reported: {'; '.join(reported[:3])}"] if reported else []
-    for index, gpu in enumerate(after):
-        known = before[index] if index < len(before) else None
+    earlier_states = {gpu.index: gpu for gpu in before}
+    for gpu in after:
+        known, which = earlier_states.get(gpu.index), f"GPU {gpu.index} ({gpu.name})"
         if gpu.throttle:
-            reasons.append(f"GPU {index} ({gpu.name}) was throttled: {', '.join(gpu.throttle)}")
+            reasons.append(f"{which} was throttled: {', '.join(gpu.throttle)}")
         elif known is not None and gpu.slowed_ns is not None and known.slowed_ns is not None:
             slowed, window = gpu.slowed_ns - known.slowed_ns, gpu.at_ns - known.at_ns
             if window > 0 and slowed > SLOWED * window:
                 share = slowed / window
-                reasons.append(f"GPU {index} ({gpu.name}) was throttled for heat in {share:.0%} of the time")
+                reasons.append(f"{which} was throttled for heat in {share:.0%} of the time")
         earlier = known.uncorrected_ecc if known is not None else None
         if gpu.uncorrected_ecc is not None and earlier is not None and gpu.uncorrected_ecc > earlier:
-            reasons.append(
-                f"GPU {index} ({gpu.name}) had {gpu.uncorrected_ecc - earlier} uncorrected ECC errors"
-            )
+            reasons.append(f"{which} had {gpu.uncorrected_ecc - earlier} uncorrected ECC errors")
     return reasons
 
 

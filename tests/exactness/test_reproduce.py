@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_ddtree.client.client import AsyncClient
-from pytest_ddtree.client.records import Sampling
+from pytest_ddtree.client.records import Request, Sampling
 from pytest_ddtree.exactness.prompts import Prompt
-from pytest_ddtree.exactness.reproduce import gap_above, reproduce
+from pytest_ddtree.exactness.reproduce import gap_above, reproduce, same_token
 
 from .tableserver import TableServer
 
@@ -44,3 +44,16 @@ async def test_an_answer_that_is_right_alone_is_said_to_be() -> None:
     assert tried.alone is False
     assert tried.output is None
     assert len(tree.seen) == 1
+
+
+async def test_without_a_judge_no_shorter_prompt_is_asked() -> None:
+    """Nothing can be said of one: each would be a request for nothing."""
+    with TableServer(speculative=True, spoil=spoil) as tree:
+        async with AsyncClient(tree.url) as client:
+            sampling = Sampling(max_new_tokens=40, ignore_eos=True)
+            answer = await client.generate(Request(sampling=sampling, input_ids=PROMPT.ids))
+            again = same_token(PROMPT, 4, answer.output_ids[4])
+            same, tried = await reproduce(client, PROMPT, sampling, 4, again, shorten=False)
+    assert same == PROMPT
+    assert (tried.alone, tried.output) == (True, 5)
+    assert len(tree.seen) == 3

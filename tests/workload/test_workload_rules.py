@@ -271,7 +271,7 @@ LOG = """
 def test_a_healthy_window_has_no_reason(record: Any) -> None:
     metrics = parse_metrics("sglang:num_retracted_reqs{} 0.0\n")
     healthy = record([(1, 1)], num_retractions=0)
-    gpu = GpuState(name="H200", uncorrected_ecc=3)
+    gpu = GpuState(index=2, name="H200", uncorrected_ecc=3)
     assert (
         invalid_reasons(
             records=[healthy],
@@ -290,8 +290,8 @@ def test_every_sign_of_an_unhealthy_window_is_a_reason(record: Any) -> None:
     before = parse_metrics('sglang:num_retracted_reqs{rank="0"} 0.0\n')
     after = parse_metrics('sglang:num_retracted_reqs{rank="0"} 2.0\n')
     line = "[12:00:02] Decode batch, #running-req: 8, cuda graph: False, #queue-req: 3\n"
-    gpu = GpuState(name="H200", uncorrected_ecc=3)
-    later = GpuState(name="H200", throttle=("hardware slowdown",), uncorrected_ecc=4)
+    gpu = GpuState(index=2, name="H200", uncorrected_ecc=3)
+    later = GpuState(index=2, name="H200", throttle=("hardware slowdown",), uncorrected_ecc=4)
     reasons = {
         "retractions": invalid_reasons(records=[record([(1, 1)], num_retractions=1)]),
         "2 retractions": invalid_reasons(before=before, after=after),
@@ -300,8 +300,10 @@ def test_every_sign_of_an_unhealthy_window_is_a_reason(record: Any) -> None:
         "cuda graph: False": invalid_reasons(log=line.replace("#queue-req: 3", "#queue-req: 0"), on_gpu=True),
         "Xid": invalid_reasons(log="NVRM: Xid (PCI:0000:01): 79, GPU has fallen off the bus."),
         "Xid 79 on GPU 0": invalid_reasons(xids=["Xid 79 on GPU 0"]),
-        "hardware slowdown": invalid_reasons(gpus_before=[gpu], gpus_after=[later])[:1],
-        "uncorrected ECC": invalid_reasons(gpus_before=[gpu], gpus_after=[later])[1:],
+        "GPU 2 (H200) was throttled: hardware slowdown": invalid_reasons(
+            gpus_before=[gpu], gpus_after=[later]
+        )[:1],
+        "GPU 2 (H200) had 1 uncorrected ECC": invalid_reasons(gpus_before=[gpu], gpus_after=[later])[1:],
     }
     for says, found in reasons.items():
         assert len(found) == 1, says
@@ -314,13 +316,15 @@ def test_a_request_that_arrives_at_the_moment_of_a_log_line_is_no_queue() -> Non
 
 
 def test_heat_that_slowed_a_gpu_counts_from_a_hundredth_of_the_time() -> None:
-    before = [GpuState(name="H200", slowed_ns=5, at_ns=0)]
+    before = [GpuState(index=2, name="H200", slowed_ns=5, at_ns=0)]
     assert (
-        invalid_reasons(gpus_before=before, gpus_after=[GpuState(name="H200", slowed_ns=5 + 9, at_ns=1000)])
+        invalid_reasons(
+            gpus_before=before, gpus_after=[GpuState(index=2, name="H200", slowed_ns=5 + 9, at_ns=1000)]
+        )
         == ()
     )
     (reason,) = invalid_reasons(
-        gpus_before=before, gpus_after=[GpuState(name="H200", slowed_ns=5 + 500, at_ns=1000)]
+        gpus_before=before, gpus_after=[GpuState(index=2, name="H200", slowed_ns=5 + 500, at_ns=1000)]
     )
     assert "throttled for heat in 50% of the time" in reason
 
