@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,12 +34,15 @@ class Timing:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Timing:
         """The inverse of `as_json`. Raises KeyError, TypeError or ValueError for no timing."""
+        seconds, amount = float(value["seconds"]), float(value["amount"])
+        if not (0 <= seconds < math.inf and 0 < amount < math.inf):
+            raise ValueError(f"{seconds} s for {amount} is no timing")
         return cls(
             test=str(value["test"]),
             config=str(value["config"]),
             what=str(value["what"]),
-            seconds=float(value["seconds"]),
-            amount=float(value["amount"]),
+            seconds=seconds,
+            amount=amount,
         )
 
 

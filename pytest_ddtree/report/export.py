@@ -111,19 +111,18 @@ def _cell_row(run: StoredRun, build: str, results: Results, figures: CellFigures
         return row
     speedup = results.speedup(figures.config, figures.key)
     tok_s, ttft, per_token = figures.tok_s, figures.ttft_s, figures.time_per_token_s
-    one = len(figures.rounds) == 1
     return {
         **row,
         "tok_s": tok_s.value,
-        "tok_s_low": "" if one else tok_s.low,
-        "tok_s_high": "" if one else tok_s.high,
+        "tok_s_low": finite(tok_s.low),
+        "tok_s_high": finite(tok_s.high),
         "speedup": None if speedup is None else speedup.value,
         "speedup_low": None if speedup is None else finite(speedup.low),
         "speedup_high": None if speedup is None else finite(speedup.high),
-        "ttft_p50_ms": ttft.p50 * 1e3,
-        "ttft_p90_ms": ttft.p90 * 1e3,
-        "ms_per_token_p50": per_token.p50 * 1e3,
-        "ms_per_token_p90": per_token.p90 * 1e3,
+        "ttft_p50_ms": finite(ttft.p50 * 1e3),
+        "ttft_p90_ms": finite(ttft.p90 * 1e3),
+        "ms_per_token_p50": finite(per_token.p50 * 1e3),
+        "ms_per_token_p90": finite(per_token.p90 * 1e3),
         "decode_tok_s": figures.decode_tok_s,
         "prefill_tok_s": figures.prefill_tok_s,
         "chunk_gap_p99_ms": finite(figures.chunk_gap_s.p99 * 1e3),

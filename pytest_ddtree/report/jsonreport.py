@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_ddtree.report.findings import Report, findings
 from pytest_ddtree.results.expected import DRIFT
-from pytest_ddtree.results.model import CellFigures
+from pytest_ddtree.results.model import CellFigures, finite
 from pytest_ddtree.results.secrets import allowed_environment, mask_values, scrub
 from pytest_ddtree.results.statistics import Interval
 
@@ -101,16 +101,15 @@ def properties(figures: CellFigures, gates: Sequence[Mapping[str, Any]] = ()) ->
 
 
 def figure_properties(figures: CellFigures) -> list[tuple[str, str]]:
-    """The figures of a cell as properties, with how many rounds they rest on."""
-    found = [
-        ("ddtree.tok_s", f"{figures.tok_s.value:.6g}"),
-        ("ddtree.ttft_p90_ms", f"{figures.ttft_s.p90 * 1e3:.6g}"),
-        ("ddtree.ms_per_token_p90", f"{figures.time_per_token_s.p90 * 1e3:.6g}"),
-        ("ddtree.rounds", str(len(figures.rounds))),
-    ]
-    if figures.accept_length is not None:
-        found.append(("ddtree.accept_length", f"{figures.accept_length:.6g}"))
-    return found
+    """The figures of a cell as properties, with how many rounds they rest on; none for a figure that no answer has."""
+    known = (
+        ("ddtree.tok_s", figures.tok_s.value),
+        ("ddtree.ttft_p90_ms", finite(figures.ttft_s.p90 * 1e3)),
+        ("ddtree.ms_per_token_p90", finite(figures.time_per_token_s.p90 * 1e3)),
+        ("ddtree.accept_length", figures.accept_length),
+    )
+    found = [(name, f"{value:.6g}") for name, value in known if value is not None]
+    return [*found, ("ddtree.rounds", str(len(figures.rounds)))]
 
 
 def _interval(found: Interval | None) -> dict[str, Any] | None:

@@ -74,6 +74,7 @@ def merged(parts: Iterable[tuple[str, Sequence[Record]]]) -> Iterator[Record]:
     Where the workers' time went is added up: the account of one of them would say nothing of the run.
     """
     accounts: list[Record] = []
+    headed = False
     for place, (group, records) in enumerate(parts):
         own = baseline_id(group) if place else "baseline"
         grouped: set[str] = set()
@@ -81,9 +82,11 @@ def merged(parts: Iterable[tuple[str, Sequence[Record]]]) -> Iterator[Record]:
             if record["kind"] == "overhead":
                 accounts.append(record)
                 continue
-            of_session = record["kind"] == "run" or record.get("scope") == SESSION
-            if of_session and place:
+            head = record["kind"] == "run"
+            if (head and headed) or (place and record.get("scope") == SESSION):
+                # A worker that replaced a dead one of its group began once more.
                 continue
+            headed = headed or head
             config = _config(record)
             if place and config not in (None, "baseline") and config not in grouped:
                 grouped.add(str(config))

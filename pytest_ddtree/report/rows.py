@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_ddtree.report.findings import Report
 from pytest_ddtree.report.terminal import speedup
-from pytest_ddtree.report.text import figure, milliseconds
+from pytest_ddtree.report.text import figure, per_token, significant, ttft
 from pytest_ddtree.results.metrics import METRICS
 from pytest_ddtree.results.model import Results, config_order, is_baseline
 from pytest_ddtree.results.runs import SESSION
@@ -61,7 +61,6 @@ def cell_rows(results: Results) -> list[tuple[str, ...]]:
         figures = results.figures(config, key)
         if figures is None:
             continue
-        ttft, per_token = figures.ttft_s, figures.time_per_token_s
         rows.append(
             (
                 config,
@@ -70,8 +69,8 @@ def cell_rows(results: Results) -> list[tuple[str, ...]]:
                 f"{key.conditions}, {figures.rounds[0].cache}",
                 figure(figures.tok_s),
                 speedup(results, config, key),
-                f"{milliseconds(ttft.p50)}/{milliseconds(ttft.p90)}",
-                f"{per_token.p50 * 1e3:.2f}/{per_token.p90 * 1e3:.2f}",
+                ttft(figures.ttft_s),
+                per_token(figures.time_per_token_s),
                 "-" if figures.accept_length is None else f"{figures.accept_length:.2f}",
                 str(len(figures.rounds)),
             )
@@ -99,8 +98,8 @@ def gate_rows(results: Results) -> list[tuple[str, ...]]:
             str(gate["outcome"]),
             str(gate["what"]),
             str(gate["metric"]),
-            f"{gate['now']:.4g}",
-            f"{gate['before']:.4g}",
+            significant(gate["now"]),
+            significant(gate["before"]),
             _change(gate),
             *_limits(gate),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_ddtree.errors import Infrastructure
@@ -12,7 +13,7 @@ from pytest_ddtree.report.findings import Report, findings
 from pytest_ddtree.report.rows import condition_rows
 from pytest_ddtree.report.terminal import lines
 from pytest_ddtree.report.text import table
-from pytest_ddtree.results.order import drifts
+from pytest_ddtree.results.model import Results
 from pytest_ddtree.results.runs import SESSION, NoSuchRun, StoredRun, find_runs, pick_run, read_run, scope_of
 
 
@@ -43,7 +44,8 @@ def run(argv: Sequence[str]) -> int:
         print(f"pytest-ddtree show: {error}", file=sys.stderr)
         return 2
     report = Report.of(stored)
-    for name, value in condition_rows(report):
+    # Starts, drift and time are among the tables.
+    for name, value in condition_rows(replace(report, results=Results())):
         print(f"{name}: {value}")
     print()
     for finding in findings(report.results):
@@ -51,8 +53,6 @@ def run(argv: Sequence[str]) -> int:
     print("\n".join(lines(stored.results)))
     for build, results in stored.builds.items():
         print("\n".join(["", f"build {build}", *lines(results)]))
-    for drift in drifts(stored.rounds):
-        print(drift)
     if stored.torn:
         print(f"{stored.torn} bytes of an unfinished last record were passed over")
     return 0

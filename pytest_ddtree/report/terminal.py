@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pytest_ddtree.grid import CellKey
-from pytest_ddtree.report.text import figure, milliseconds, table
+from pytest_ddtree.report.text import figure, per_token, table, ttft
 from pytest_ddtree.report.threeway import three_way
+from pytest_ddtree.results.looping import WORTH
 from pytest_ddtree.results.model import CellFigures, Results, config_order, is_baseline
 from pytest_ddtree.workload.endings import UNCHOSEN
 
@@ -84,8 +85,8 @@ def _config_table(results: Results, config: str, keys: Sequence[CellKey]) -> lis
                 str(key.concurrency),
                 figure(figures.tok_s),
                 speedup(results, config, key),
-                f"{milliseconds(figures.ttft_s.p50)}/{milliseconds(figures.ttft_s.p90)}",
-                f"{figures.time_per_token_s.p50 * 1e3:.2f}/{figures.time_per_token_s.p90 * 1e3:.2f}",
+                ttft(figures.ttft_s),
+                per_token(figures.time_per_token_s),
                 "-" if figures.accept_length is None else f"{figures.accept_length:.2f}",
                 str(figures.requests),
             ]
@@ -127,7 +128,7 @@ def _remarks(cells: Sequence[CellFigures]) -> list[str]:
     ]
     lines += [
         f"{figures.key.id}: {figures.looping} of {figures.requests} answers end in a loop, which a drafter predicts: tok/s may be too "
-        f"high by {0.4 * figures.looping / figures.requests:.1%}"
+        f"high by {WORTH * figures.looping / figures.requests:.1%}"
         for figures in cells
         if figures.looping and not is_baseline(figures.config)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pytest_ddtree.results.model import Quantiles
 from pytest_ddtree.results.statistics import Interval
 
 
@@ -30,5 +31,19 @@ def figure(interval: Interval, digits: int = 1) -> str:
     return f"{interval.value:.{digits}f}{spread}"
 
 
-def milliseconds(seconds: float) -> str:
-    return "-" if math.isnan(seconds) else f"{seconds * 1e3:.1f}" if seconds < 0.1 else f"{seconds * 1e3:.0f}"
+def significant(value: float) -> str:
+    """Four digits that count, all of those before the point, and no exponent: `0.9876`, `150`, `12346`."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def ttft(found: Quantiles) -> str:
+    """`20.5/131` for p50 and p90 of seconds, in ms; a dash where no answer has it."""
+    return "/".join(
+        "-" if math.isnan(one) else f"{one * 1e3:.1f}" if one < 0.1 else f"{one * 1e3:.0f}"
+        for one in (found.p50, found.p90)
+    )
+
+
+def per_token(found: Quantiles) -> str:
+    """`2.00/3.15` for p50 and p90 of seconds, in ms; a dash where no answer has it: each came in one piece."""
+    return "/".join("-" if math.isnan(one) else f"{one * 1e3:.2f}" for one in (found.p50, found.p90))

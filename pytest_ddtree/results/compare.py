@@ -135,20 +135,19 @@ def compare(
             judged=True,
         )
         changes.insert(0, pooled)
-    both = set(shared)
+
+    def alone_on(side: Results) -> tuple[str, ...]:
+        return tuple(
+            f"{config} {key.id}{_why_alone(side, config)}{unlike.get((config, key), '')}"
+            for config, key in side.cells
+            if (config, key) not in shared
+        )
+
     return Comparison(
         *names,
         tuple(changes),
-        tuple(
-            f"{config} {key.id}{unlike.get((config, key), '')}"
-            for config, key in before.cells
-            if (config, key) not in both
-        ),
-        tuple(
-            f"{config} {key.id}{unlike.get((config, key), '')}"
-            for config, key in now.cells
-            if (config, key) not in both
-        ),
+        alone_on(before),
+        alone_on(now),
         unrest,
         looping=Looping.of(before, now, shared),
     )
@@ -209,6 +208,12 @@ def _of_stays(pairs: Sequence[tuple[str, CellKey, Metric, Values, Values]], roun
                 blocks.setdefault(block, []).append(loss.mean)
     means = [math.fsum(cells) / len(cells) for cells in blocks.values()]
     return trimmed_loss(means) if means else None
+
+
+def _why_alone(side: Results, config: str) -> str:
+    """What is said of a cell that cannot be compared because of this side itself."""
+    verdict = side.verdict(config)
+    return "" if verdict is None or verdict.passed else f" ({verdict.kind})"
 
 
 def _prompts(side: Results, cell: tuple[str, CellKey]) -> str:

@@ -13,13 +13,13 @@ from pytest_ddtree.results.model import Results, is_baseline
 CHANCE = 0.001
 """Two sides that differ more than one pair of healthy ones in a thousand are said to differ."""
 
-_WORTH = 0.4
+WORTH = 0.4
 """What a loop is worth: half of such an answer repeats itself, and a drafter saves most of its steps there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looping:
-    """How many of how many answers loop on each side; both answered the same prompts."""
+    """How many of how many answers loop on each side, of those of which that is known; both answered the same prompts."""
 
     before: int = 0
     before_of: int = 0
@@ -30,12 +30,7 @@ class Looping:
     def of(cls, before: Results, now: Results, cells: Collection[tuple[str, CellKey]]) -> Self:
         """Of those of these cells, which both sides have, that are speculative: there a loop is worth something."""
         shared = [cell for cell in cells if not is_baseline(cell[0])]
-        return cls(
-            sum(before.cells[cell].looping for cell in shared),
-            sum(before.cells[cell].requests for cell in shared),
-            sum(now.cells[cell].looping for cell in shared),
-            sum(now.cells[cell].requests for cell in shared),
-        )
+        return cls(*_counted(before, shared), *_counted(now, shared))
 
     @property
     def p(self) -> float:
@@ -52,7 +47,7 @@ class Looping:
         """By what share tok/s of `now` over `before` may be too high (below 0: too low)."""
         if not self.before_of or not self.now_of:
             return 0.0
-        return _WORTH * (self.now / self.now_of - self.before / self.before_of)
+        return WORTH * (self.now / self.now_of - self.before / self.before_of)
 
     def line(self, before: str, now: str) -> str | None:
         """What a reader must know of it; None where no answer loops."""
@@ -65,6 +60,12 @@ class Looping:
             f"{text}; a drafter predicts loops: the ratio of tok/s may be {'high' if self.flatters >= 0 else 'low'} by "
             f"{abs(self.flatters):.1%}"
         )
+
+
+def _counted(side: Results, cells: Collection[tuple[str, CellKey]]) -> tuple[int, int]:
+    """How many of how many answers loop; those that came without token ids say nothing."""
+    rounds = [one for cell in cells for one in side.cells[cell].rounds if one.looping is not None]
+    return sum(one.looping or 0 for one in rounds), sum(one.requests for one in rounds)
 
 
 def _tail(least: int, drawn: int, others: int, marked: int) -> float:

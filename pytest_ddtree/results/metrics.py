@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_ddtree.results.model import CellFigures, Quantiles, Round
+from pytest_ddtree.results.model import CellFigures, Quantiles, Round, is_baseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +60,4 @@ def round_values(metric: Metric, figures: CellFigures, baseline: CellFigures | N
 
 def applies(metric: Metric, config: str) -> bool:
     """Whether a config can have the metric at all."""
-    return config != "baseline" or metric not in (ACCEPT, SPEEDUP)
+    return not is_baseline(config) or metric not in (ACCEPT, SPEEDUP)

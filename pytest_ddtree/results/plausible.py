@@ -6,6 +6,20 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+_OPTIONAL = (
+    *(
+        "verify_steps",
+        "cached_tokens",
+        "decode_tok_s",
+        "prefill_tok_s",
+        "counted_steps",
+        "at",
+        "most_after_end",
+        "looping",
+    ),
+    *("distinct_4grams", "client_cpu", "client_lag_s", "coalesced", "start_no"),
+)
+
 OUTCOMES = ("regressed", "fine", "undecided")
 
 
@@ -36,21 +50,31 @@ def numbers(value: Mapping[str, Any], name: str) -> None:
         _number(name, one)
 
 
+def text(value: Mapping[str, Any], name: str) -> None:
+    """A text. Raises ValueError."""
+    if not isinstance(value[name], str):
+        raise ValueError(f"{name} is {value[name]!r}, no text")
+
+
 def check_round(value: Mapping[str, Any]) -> None:
     """A round as it was written by any version. Raises KeyError for a field that is missing, ValueError for one that cannot be."""
     for name in ("context_tokens", "concurrency", "requests", "tokens"):
         whole(value, name, least=1)
     whole(value, "number")
-    whole({"again": 0, **value}, "again")
+    for name in ("again", "tokens_after_end"):
+        whole({name: 0, **value}, name)
     number(value, "wall_s", positive=True)
     number(value, "temperature")
     for name in ("ttft_s", "time_per_token_s", "latency_s", "chunk_gap_s"):
         numbers(value, name)
-    for name in ("verify_steps", "cached_tokens", "decode_tok_s", "prefill_tok_s", "counted_steps", "at"):
+    for name in _OPTIONAL:
         optional(value, name)
     for name in ("config", "workload"):
-        if not isinstance(value[name], str):
-            raise ValueError(f"{name} is {value[name]!r}, no text")
+        text(value, name)
+    for name in ("sampling", "cache", "prompts"):
+        text({name: "", **value}, name)
+    if value.get("build") is not None:
+        text(value, "build")
 
 
 def check_gate(value: Mapping[str, Any]) -> None:
@@ -58,8 +82,7 @@ def check_gate(value: Mapping[str, Any]) -> None:
     if value["outcome"] not in OUTCOMES:
         raise ValueError(f"outcome is {value['outcome']!r}, none of {', '.join(OUTCOMES)}")
     for name in ("what", "metric", "text", "tolerance_why"):
-        if not isinstance(value[name], str):
-            raise ValueError(f"{name} is {value[name]!r}, no text")
+        text(value, name)
     for name in ("before", "now", "loss", "tolerance", "smallest_visible"):
         if type(value[name]) not in (int, float) or not math.isfinite(value[name]):
             raise ValueError(f"{name} is {value[name]!r}, no number")

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 
 from pytest_ddtree.axes import CACHES
 from pytest_ddtree.grid import CellKey
+from pytest_ddtree.results.model import is_baseline
 
 MOST_HEADLINES = 6
 """A handful: every further cell takes power from the others."""
@@ -132,7 +133,7 @@ def headline_cells(
     Raises:
         SelectorError: a name that fits nothing, or more cells than a handful.
     """
-    speculative = [config for config in configs if config != "baseline"]
+    speculative = [config for config in configs if not is_baseline(config)]
     if not named:
         chosen = _default_cells(cells)
         pairs = [(config, cell) for config in speculative for cell in chosen]

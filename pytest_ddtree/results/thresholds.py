@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.gates import Outcome
 from pytest_ddtree.results.metrics import METRICS, Metric, Values, applies
-from pytest_ddtree.results.model import finite
+from pytest_ddtree.results.model import finite, is_baseline
 from pytest_ddtree.results.selectors import Selector, SelectorError, check_selector, parse_selector
 from pytest_ddtree.results.statistics import Interval, log_mean
 
@@ -34,7 +34,7 @@ class Threshold:
 
     def takes(self, config: str, key: CellKey) -> bool:
         """Whether the threshold holds for a cell. The baseline is only meant when it is named."""
-        if config == "baseline" and self.where.config is None:
+        if is_baseline(config) and self.where.config is None:
             return False
         return applies(self.metric, config) and self.where.takes(config, key)
 

@@ -65,6 +65,17 @@ def test_runs_are_listed_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "151.5" in shown
 
 
+def test_what_is_shown_of_a_run_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = a_run(tmp_path, "20260101T0-1", 150.0)
+    with Store(path) as store:
+        for one in a_cell("baseline", 90.0).rounds:
+            store.append("round", round=replace(one, again=1).as_json())
+    assert show_cli.run(["last", "--results", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("drift of baseline") == 1
+    assert shown.count("server starts: 1 in 1.0 s") == 1
+
+
 def test_a_run_of_builds_is_listed_with_its_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two_builds(tmp_path, "20260101T0-1-ab", {"base": 100.0, "patched": 90.0})
     with Store(tmp_path / "20260101T0-1-ab" / "results.jsonl") as store:

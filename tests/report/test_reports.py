@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report import export, github, html, jsonreport, terminal
 from pytest_ddtree.report.findings import Finding, Report, findings, of_builds
 from pytest_ddtree.report.rows import GATE_HEAD, condition_rows, gate_rows
+from pytest_ddtree.report.text import significant
 from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import Design, gate_cell
 from pytest_ddtree.results.metrics import ACCEPT, TOK_S, TTFT_P90, Metric
@@ -428,6 +430,30 @@ def test_figures_that_json_does_not_have_become_null() -> None:
     value = jsonreport.cell_metadata(one)
     json.dumps(value, allow_nan=False)
     assert value["ddtree"]["figures"]["tok_s"]["low"] is None
+
+
+def test_what_no_answer_has_is_a_dash_or_nothing_in_every_report() -> None:
+    """Answers that come in one piece have no time per token."""
+    figures = a_cell("b8-k4-wnone", 150.0)
+    pieces = tuple(replace(one, time_per_token_s=(), ttft_s=()) for one in figures.rounds)
+    results = Results(cells={("b8-k4-wnone", figures.key): replace(figures, rounds=pieces)})
+    stored = StoredRun(path=Path("runs/one/results.jsonl"), results=results)
+    (row,) = csv.DictReader(io.StringIO(export.cells_csv(stored)))
+    assert (row["ttft_p50_ms"], row["ms_per_token_p90"]) == ("", "")
+    properties = dict(jsonreport.properties(results.cells["b8-k4-wnone", figures.key]))
+    assert "ddtree.ms_per_token_p90" not in properties
+    assert properties["ddtree.rounds"] == "4"
+    texts = ["\n".join(terminal.lines(results)), github.markdown(Report(results)), html.page(Report(results))]
+    for text in texts:
+        assert "nan" not in text
+        assert "-/-" in text
+
+
+@given(st.floats(1e-3, 1e7))
+def test_a_figure_of_a_table_is_a_number_that_people_read(value: float) -> None:
+    text = significant(value)
+    assert "e" not in text
+    assert float(text) == pytest.approx(value, rel=6e-4)
 
 
 def test_properties_for_junit_name_their_units() -> None:

@@ -108,6 +108,9 @@ def test_a_corrupt_build_has_no_speed_to_compare() -> None:
     comparison = ab(session)
     assert comparison.changes == ()
     assert len(comparison.only_before) == len(CELLS)
+    assert comparison.only_now == tuple(f"{where} (corrupt)" for where in comparison.only_before)
+    session["base"].verdicts[CONFIG] = [VERDICT]
+    assert ab(session).only_before == comparison.only_now, "nor is it only on one side"
 
 
 def test_across_sessions_ten_percent_are_tolerated_while_starts_are_few() -> None:

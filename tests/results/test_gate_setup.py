@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from made import KEY, a_round
+from test_runs import VERDICT
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.options import OptionError
@@ -92,3 +93,14 @@ def test_neither_the_run_that_is_judged_nor_other_arguments_widen_the_tolerance(
         ("reference abc args.spec=--plant slower:400", 60),
     ]
     assert start_spread(figures).deviation == pytest.approx(0.007, abs=1e-3)
+
+
+def test_the_speed_of_wrong_answers_does_not_widen_the_tolerance(tmp_path: Path) -> None:
+    for number, (rate, kind) in enumerate([(100.0, "exact"), (180.0, "corrupt"), (101.0, "exact")]):
+        with Store(tmp_path / f"2026010{number}T0-1" / "results.jsonl") as store:
+            store.append("run", plugin="x", started="now", settings={})
+            store.append("fingerprint", scope="session", fingerprint=PRINT.as_json())
+            store.append("verdict", verdict={**VERDICT.as_json(), "kind": kind})
+            store.append("round", round=a_round(0, rate).as_json())
+    starts, _ = local_starts(tmp_path, setting_of(PRINT))
+    assert [round(one.values[0]) for one in next(iter(starts.values()))] == [100, 101]

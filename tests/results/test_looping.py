@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made import KEY, a_cell
 from scipy.stats import fisher_exact
 
 from pytest_ddtree.results.looping import Looping
+from pytest_ddtree.results.model import Results
 
 counts = st.tuples(st.integers(0, 200), st.integers(1, 200)).map(lambda one: (min(one), one[1]))
 
@@ -40,3 +42,10 @@ def test_the_ratio_is_flattered_by_the_side_that_loops_more() -> None:
     high = Looping(0, 100, 10, 100)
     assert math.isclose(high.flatters, 0.04)
     assert "may be low by 4.0%" in str(replace(high, before=20).line("a", "b"))
+
+
+def test_answers_without_token_ids_do_not_count_as_answers_without_a_loop() -> None:
+    cell = ("b8-k4-wnone", KEY)
+    told, untold = (Results(cells={cell: a_cell([500.0, 500.0], looping=one)}) for one in (4, None))
+    assert Looping.of(told, untold, [cell]) == Looping(8, 8, 0, 0)
+    assert "chance" not in str(Looping.of(told, untold, [cell]).line("base", "patched"))

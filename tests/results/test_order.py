@@ -136,6 +136,19 @@ def test_the_time_of_several_workers_is_added_up() -> None:
     assert told["text"].startswith("harness overhead 3.1% of 160.0 s of 2 workers together (")
 
 
+def test_workers_and_their_replacements_are_one_session() -> None:
+    account = Account(100.0, {"load": 90.0})
+    overhead = {"kind": "overhead", **account.as_json(), "text": str(account)}
+    parts = [
+        ("group0", [{"kind": "run"}, {"kind": "run"}, overhead]),
+        ("group1", [{"kind": "run"}, overhead]),
+    ]
+    records = [{"schema": 2, **record} for record in merged(parts)]
+    found = rebuild(Stored(tuple(records), 0, 0), Path("x/results.jsonl"))
+    assert found.sessions == 1
+    assert "of 200.0 s of 2 workers together (" in found.results.overhead
+
+
 @pytest.mark.parametrize("choosing", [(), (0,), (1,), (0, 1)])
 def test_prompts_that_one_group_chooses_cost_no_other_group_its_rounds(choosing: tuple[int, ...]) -> None:
     parts = []

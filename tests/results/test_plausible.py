@@ -34,6 +34,8 @@ GATE: dict[str, Any] = {
         ("verify_steps", -1),
         ("verify_steps", "9"),
         ("config", 8),
+        *[(name, "4") for name in ("tokens_after_end", "looping", "most_after_end", "coalesced")],
+        *[(name, 4) for name in ("cache", "prompts", "sampling", "build")],
     ],
 )
 def test_a_round_that_cannot_be_is_named_by_its_line(tmp_path: Path, name: str, value: Any) -> None:

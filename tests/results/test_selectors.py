@@ -114,3 +114,10 @@ def test_a_threshold_is_judged_by_its_interval_and_a_missing_metric_is_no_pass()
     assert judge_threshold(low, "b8-k4-wnone", key, {0: 90.0}).outcome == "fine"
     assert judge_threshold(low, "b8-k4-wnone", key, {0: 110.0}).outcome == "regressed"
     assert not low.takes("baseline", key)
+
+
+def test_no_baseline_is_a_headline_by_itself_of_whatever_group() -> None:
+    configs = ("baseline", "b8-k4-wnone", "baseline@group1", "b16-k4-wnone")
+    assert {config for config, _ in headline_cells((), configs, CELLS)} == {"b8-k4-wnone", "b16-k4-wnone"}
+    assert not parse_threshold("tok_s >= 1").takes("baseline@group1", CELLS[0])
+    assert not parse_threshold("speedup >= 1 @ b*").takes("baseline@group1", CELLS[0])

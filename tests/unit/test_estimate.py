@@ -47,6 +47,15 @@ def test_a_timing_comes_back_from_the_store() -> None:
     assert Timing.from_json(timing(3.0).as_json()) == timing(3.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("amount", 0.0), ("amount", "nan"), ("seconds", -1.0), ("seconds", "inf")]
+)
+def test_what_cannot_be_a_timing_is_none(name: str, value: object) -> None:
+    """A plan divides by the amount."""
+    with pytest.raises(ValueError, match="no timing"):
+        Timing.from_json({**timing(3.0).as_json(), name: value})
+
+
 def cost(**changes: object) -> Cost:
     fields = {
         "starts": (
