@@ -91,7 +91,7 @@ def check_paths(settings: Settings, *, prompts: bool = True) -> None:
     for name in ("python", "sglang_src"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
-            raise OptionError(f"{BY_FIELD[name].flag} {path}: there is nothing")
+            raise OptionError(f"{BY_FIELD[name].flag} {path}: there is nothing at this path")
 
 
 def no_tokenizer(settings: Settings) -> str:

@@ -48,9 +48,9 @@ def run(argv: Sequence[str]) -> int:
     for name, value in condition_rows(replace(report, results=Results())):
         print(f"{name}: {value}")
     print()
-    for finding in findings(report.results):
-        print(f"{finding.weight}: {finding.text}")
-    print("\n".join(lines(stored.results)))
+    found = [f"{finding.weight}: {finding.text}" for finding in findings(report.results)]
+    # A session ends with its warnings; here they stand above.
+    print("\n".join([*found, *(line for line in lines(stored.results) if line not in found)]))
     for build, results in stored.builds.items():
         print("\n".join(["", f"build {build}", *lines(results)]))
     if stored.torn:

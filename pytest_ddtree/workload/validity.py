@@ -100,7 +100,9 @@ def _queue(log: str) -> str | None:
 def _graphs(log: str) -> str | None:
     lines = [line for line in log.splitlines() if _DECODE.search(line) and _GRAPH_OFF.search(line)]
     return (
-        f"{len(lines)} log lines say `cuda graph: False`: the engine fell back to eager decoding"
+        f"{len(lines)} log lines say `cuda graph: False`: the engine fell back to eager decoding, which is much slower. "
+        "Let it capture graphs for the largest batch (--cuda-graph-max-bs), or say that it is meant: --disable-cuda-graph in "
+        "--ddtree-server-args"
         if lines
         else None
     )

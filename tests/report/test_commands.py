@@ -182,6 +182,27 @@ def test_a_run_of_builds_is_shown_with_what_was_found(
     assert shown.index("failure: ") < shown.index("build base") < shown.index("\nbuild patched")
 
 
+def test_a_build_whose_answers_loop_is_named_once_by_each_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_builds(tmp_path, "20260101T0-1", {"base": 150.0, "patched": 150.0})
+    path = tmp_path / "20260101T0-1" / "results.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for one in records:
+        if one["kind"] == "round" and one["round"]["build"] == "patched":
+            one["round"]["looping"] = one["round"]["requests"]
+    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+    compare_cli.run(["last", "--results", str(tmp_path)])
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "loop" in line]
+    assert said.startswith("answers that end in a loop: base 0 of ")
+    assert "which chance does not explain" in said
+    with Store(path) as store:
+        store.append("warning", text=f"b8-k4-wnone, patched / base: {said}")
+    for command in (compare_cli.run, show_cli.run):
+        command(["last", "--results", str(tmp_path)])
+        assert capsys.readouterr().out.count("answers that end in a loop: base") == 1
+
+
 def test_exports_can_be_read_by_what_they_are_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a_run(tmp_path, "20260101T0-1", 150.0)
     arguments = ["last", "--results", str(tmp_path), "--format"]
