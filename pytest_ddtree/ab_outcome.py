@@ -61,18 +61,18 @@ class AbOutcome:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of any report must know beside verdicts and gates: why there were no more passes, how quiet the machine was,
-        whose answers loop."""
+        whose answers loop, whose starts take longer."""
         restless = (
             f"{self.config}, {one.now} / {one.before}: {unrest_line(one.unrest)}"
             for one in self.comparisons
             if one.unrest is not None
         )
-        looping = (
-            f"{self.config}, {one.now} / {one.before}: {one.loop_line}"
+        noted = (
+            f"{self.config}, {one.now} / {one.before}: {note}"
             for one in self.comparisons
-            if one.loop_line is not None
+            for note in one.notes
         )
-        return (*((f"{self.config}: {self.stopped}",) if self.stopped else ()), *restless, *looping)
+        return (*((f"{self.config}: {self.stopped}",) if self.stopped else ()), *restless, *noted)
 
     @property
     def gates(self) -> tuple[tuple[str, Gate], ...]:

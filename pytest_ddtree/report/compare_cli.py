@@ -104,10 +104,10 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
     worst = _print(comparisons, as_json=as_json)
     if not as_json:
         print("\n".join(["", *verdict_lines(stored.judged)]))
-        # How quiet the machine was, and whose answers loop, is said above.
+        # How quiet the machine was, whose answers loop and whose starts take longer is said above.
         said = (
             *(unrest_line(one.unrest) for _, one in comparisons if one.unrest is not None),
-            *(one.loop_line for _, one in comparisons if one.loop_line is not None),
+            *(note for _, one in comparisons for note in one.notes),
         )
         for text in Report.of(stored).results.warnings:
             if not said or not text.endswith(said):

@@ -26,8 +26,7 @@ def lines(comparison: Comparison) -> list[str]:
         text.append("nothing to compare: no round of a cell is on both sides")
     if comparison.unrest is not None:
         text.append(unrest_line(comparison.unrest))
-    if comparison.loop_line is not None:
-        text.append(comparison.loop_line)
+    text += comparison.notes
     text.extend(
         f"tok/s of all cells together: {ratio(change)}, {change.outcome}, {_visible(change)}"
         for change in comparison.changes

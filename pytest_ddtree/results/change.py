@@ -12,6 +12,7 @@ from pytest_ddtree.results.looping import Looping
 from pytest_ddtree.results.metrics import Metric
 from pytest_ddtree.results.model import finite
 from pytest_ddtree.results.paired import Loss, log_share
+from pytest_ddtree.results.start_times import StartTimes
 from pytest_ddtree.results.tolerance import Tolerance
 
 Outcome = Literal["worse", "better", "fine", "undecided", "no change seen"]
@@ -143,6 +144,7 @@ class Comparison:
     confirmed: bool = True
     """Whether a change that is seen here may be called one: stays that agree by luck look like a change until further ones are made."""
     looping: Looping = field(default_factory=Looping)
+    starts: StartTimes = field(default_factory=StartTimes)
 
     @property
     def beyond_noise(self) -> tuple[Change, ...]:
@@ -172,9 +174,10 @@ class Comparison:
         )
 
     @property
-    def loop_line(self) -> str | None:
-        """How many answers of both sides end in a loop, where any does."""
-        return self.looping.line(self.before, self.now)
+    def notes(self) -> tuple[str, ...]:
+        """What else a reader must know of the two: whose answers loop, whose starts take longer."""
+        found = (part.line(self.before, self.now) for part in (self.looping, self.starts))
+        return tuple(line for line in found if line is not None)
 
     @property
     def unchanged(self) -> bool:

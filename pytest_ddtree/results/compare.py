@@ -11,9 +11,10 @@ from pytest_ddtree.results.fingerprint import Difference
 from pytest_ddtree.results.gates import POOLED_TOLERANCE
 from pytest_ddtree.results.looping import Looping
 from pytest_ddtree.results.metrics import METRICS, TOK_S, Metric, Values, round_values
-from pytest_ddtree.results.model import Results
+from pytest_ddtree.results.model import Results, is_baseline
 from pytest_ddtree.results.paired import Loss, agree, paired_loss, pooled_loss, trimmed_loss
 from pytest_ddtree.results.runs import StoredRun
+from pytest_ddtree.results.start_times import StartTimes
 from pytest_ddtree.results.tolerance import (
     UNKNOWN,
     StartSpread,
@@ -150,6 +151,7 @@ def compare(
         alone_on(now),
         unrest,
         looping=Looping.of(before, now, shared),
+        starts=StartTimes.of(before, now, {config for config, _ in shared if not is_baseline(config)}),
     )
 
 

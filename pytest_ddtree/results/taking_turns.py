@@ -148,4 +148,5 @@ def _of(results: Results, config: str) -> Results:
     return Results(
         cells={cell: figures for cell, figures in results.cells.items() if cell[0] == config},
         verdicts={of: verdicts for of, verdicts in results.verdicts.items() if of == config},
+        starts=[one for one in results.starts if one.config == config],
     )
