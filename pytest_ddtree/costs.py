@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import replace
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ddtree.cell_costs import CellCost, Rounds, cell_costs
+from pytest_ddtree.cell_costs import counts as cell_counts
 from pytest_ddtree.estimate import Cost, Count, PlannedStart, PlannedTest, Timing, estimate, lines
 from pytest_ddtree.grid import BASELINE, CellKey, Config, ordered
 from pytest_ddtree.items import (
@@ -24,7 +27,7 @@ from pytest_ddtree.items import (
     problem_of,
 )
 from pytest_ddtree.options import Settings
-from pytest_ddtree.session import BUDGET, PLAN, RUN, cells_in, run_of, settings_of
+from pytest_ddtree.session import BUDGET, PLAN, POLICY, RUN, cells_in, run_of, settings_of
 
 if TYPE_CHECKING:
     from pytest_ddtree.ab_cost import AbCost
@@ -125,7 +128,7 @@ def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]
     starts = starts_of(config, items, slots=slots)
     cells = [cell for item in items if (cell := cell_of(item)) is not None]
     configs = {judged_config_of(item) for item in items if cell_of(item) is not None}
-    compared = comparison_of(config, items)
+    costs, compared = cell_costs_of(config, items, run.recall), comparison_of(config, items)
     taken = selected - len(items)
     said = [f"taken over from {run.run_dir.name}: {taken} of {selected} tests cost nothing"] if taken else []
     if not items:
@@ -136,10 +139,10 @@ def plan_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]
             cells=len(cells) if compared is None else len(compared.cells) * len(compared.configs),
             configs=len(configs) if compared is None else len(compared.configs),
             builds=1 if compared is None else len(compared.builds),
-            counts=counts_of(config, items, run.recall) if compared is None else compared.counts(),
+            counts=counts_of(config, items, costs, run.recall) if compared is None else compared.counts(),
             estimate=estimate(tests, timings) if timings else None,
             source=str(settings.results),
-            bound_s=_bound(settings, starts, items, cells, compared),
+            bound_s=_bound(settings, starts, items, costs, compared),
             budget_s=settings.time_budget,
         )
     )
@@ -245,27 +248,38 @@ def _related(configs: Sequence[Config], plan: Plan, needed: Collection[Config]) 
     return [PlannedStart(one.id, reason, certain=one not in needed) for one in asked]
 
 
-def counts_of(
+def cell_costs_of(
     config: pytest.Config, items: Sequence[pytest.Item], recall: Recall | None
+) -> tuple[CellCost, ...]:
+    """What the cells cost that the items measure or need of the baseline; rounds that a resumed run has are not counted."""
+    from pytest_ddtree.drifting import CELLS
+    from pytest_ddtree.results.order import drift_cells
+
+    settings, plan = settings_of(config), config.stash[PLAN]
+    selected = [(one, cell) for item in items if (cell := cell_of(item)) and (one := judged_config_of(item))]
+    if not selected:
+        return ()
+    compared = plan.cells if plan.needs_baseline and settings.has_baseline else frozenset[CellKey]()
+    drifts = any(DRIFT_FIXTURE in fixtures_of(item) for item in items)
+    return cell_costs(
+        selected,
+        compared=compared,
+        again=drift_cells(list(compared), 1.0, math.inf, most=CELLS) if drifts else (),
+        wanted=Rounds(least=settings.min_rounds, most=settings.rounds),
+        policy=config.stash.get(POLICY, None),
+        expected=settings.expected is not None,
+        measured=lambda one, cell: 0 if recall is None else len(recall.rounds(one, cell)),
+    )
+
+
+def counts_of(
+    config: pytest.Config, items: Sequence[pytest.Item], cells: Sequence[CellCost], recall: Recall | None
 ) -> tuple[Count, ...]:
-    """Requests and what else is counted, least and most; rounds that a resumed run has are not counted."""
+    """Requests and what else is counted, least and most."""
     settings, plan = settings_of(config), config.stash[PLAN]
     counts: list[Count] = []
-    cells = [(one, cell) for item in items if (cell := cell_of(item)) and (one := judged_config_of(item))]
     if cells:
-        done = [0 if recall is None else len(recall.rounds(one, cell)) for one, cell in cells]
-        least, most = (
-            [max(0, n - measured) for measured in done] for n in (settings.min_rounds, settings.rounds)
-        )
-        counts.append(Count("rounds", sum(least), sum(most)))
-        least_requests, most_requests = (
-            sum(
-                cell.concurrency * (1 + settings.turnovers * n)
-                for (_, cell), n in zip(cells, rounds, strict=True)
-            )
-            for rounds in (least, most)
-        )
-        counts.append(Count("requests of cells, their warm-up included", least_requests, most_requests))
+        counts += cell_counts(cells, settings.turnovers)
     if plan.exactness or plan.cells:
         speculative = len(
             [one for one in plan.configs if one.speculative and not (recall and recall.complete(one))]
@@ -295,15 +309,13 @@ def _bound(
     settings: Settings,
     starts: Sequence[PlannedStart],
     items: Sequence[pytest.Item],
-    cells: Sequence[CellKey],
+    cells: Sequence[CellCost],
     compared: AbCost | None,
 ) -> float:
     """Seconds if everything took as long as its time-out allows: what certainly ends a run that hangs."""
     if compared is not None:
         streams = compared.serial_requests
     else:
-        streams = (
-            len(cells) * (1 + settings.turnovers * settings.rounds)
-            + (len(items) - len(cells)) * settings.exactness_prompts
-        )
+        others = sum(cell_of(item) is None for item in items)
+        streams = sum(one.serial(settings.turnovers) for one in cells) + others * settings.exactness_prompts
     return sum(one.times for one in starts) * settings.start_timeout + streams * settings.request_timeout

@@ -49,6 +49,14 @@ class GatePolicy:
     arguments: tuple[str, ...] = ()
     """Of pytest, for the command that a failure prints."""
 
+    def rounds_asked(self, config: str, key: CellKey, *, expected: bool) -> tuple[int, int]:
+        """How many rounds of a cell the gates ask for, least and most; 0 where none does. `expected`: there are expected figures."""
+        headline = expected and (config, key) in self.headline
+        least = RECORDED if headline and self.update == "all" else 0
+        if any(one.takes(config, key) for one in self.thresholds) or (headline and self.update != "all"):
+            return least, self.design.looks[-1]
+        return least, least
+
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
