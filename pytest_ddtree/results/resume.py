@@ -1,10 +1,9 @@
-"""Going on with an interrupted run: what is measured already, what comes next, and when that must not be done."""
+"""Going on with an interrupted run: what is measured already, and when that must not be done."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_ddtree.exactness.verdict import Verdict
@@ -18,40 +17,12 @@ class ResumeRefused(ValueError):
     """What was measured then and what would be measured now are not the same thing; the text names every difference."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One round of one cell of one config."""
-
-    config: str
-    key: CellKey
-    number: int
-
-
-def steps(cells: Iterable[tuple[str, CellKey]], rounds: int) -> Iterator[Step]:
-    """Every round of a plan, in the order of its cells."""
-    for config, key in cells:
-        for number in range(rounds):
-            yield Step(config, key, number)
-
-
-def remaining(
-    cells: Iterable[tuple[str, CellKey]], rounds: int, measured: Iterable[Round]
-) -> tuple[Step, ...]:
-    """The rounds of a plan that nobody measured yet, in order; the first is the one to go on with."""
-    done = {(one.config, one.key, one.number) for one in measured if one.again == 0}
-    return tuple(step for step in steps(cells, rounds) if (step.config, step.key, step.number) not in done)
-
-
 class Resumed:
     """What an earlier, interrupted run already knows."""
 
     def __init__(self, stored: StoredRun) -> None:
         self.stored = stored
         self._rounds = {(one.config, one.key, one.number): one for one in stored.rounds if one.again == 0}
-
-    def round(self, config: str, key: CellKey, number: int) -> Round | None:
-        """A round that was measured, None if it was not."""
-        return self._rounds.get((config, key, number))
 
     def rounds(self, config: str, key: CellKey) -> tuple[Round, ...]:
         """The rounds of a cell that were measured, in their order."""

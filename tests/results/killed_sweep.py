@@ -12,11 +12,12 @@ import signal
 import sys
 import time
 import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.model import Round
-from pytest_ddtree.results.resume import Step, remaining
 from pytest_ddtree.results.runs import read_run
 from pytest_ddtree.results.store import Store, parse
 
@@ -26,6 +27,22 @@ CELLS = tuple(
     for context in (60, 512)
     for width in (1, 4, 8)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One round of one cell of one config."""
+
+    config: str
+    key: CellKey
+    number: int
+
+
+def remaining(rounds: int, measured: Iterable[Round]) -> list[Step]:
+    """The rounds of the sweep that nobody measured yet, in order; the first is the one to go on with."""
+    done = {(one.config, one.key, one.number) for one in measured}
+    plan = (Step(config, key, number) for config, key in CELLS for number in range(rounds))
+    return [step for step in plan if (step.config, step.key, step.number) not in done]
 
 
 def measured(step: Step) -> Round:
@@ -53,7 +70,7 @@ def sweep(path: Path, rounds: int, pause: float = 0.0) -> None:
         known = [Round.from_json(record["round"]) for record in store.records if record["kind"] == "round"]
         if not store.records:
             store.append("run", plugin="test", started="2026-01-01", settings={})
-        for step in remaining(CELLS, rounds, known):
+        for step in remaining(rounds, known):
             time.sleep(pause)
             store.append("round", round=measured(step).as_json())
 
@@ -93,7 +110,7 @@ def main(path: Path, kills: int, seed: int) -> None:
     sweep(path, rounds)
     run = read_run(path)
     steps = [(one.config, one.key, one.number) for one in run.rounds]
-    if len(steps) != len(set(steps)) or remaining(CELLS, rounds, run.rounds):
+    if len(steps) != len(set(steps)) or remaining(rounds, run.rounds):
         raise AssertionError("a round is missing or there twice")
     lines = [record for record in parse(path.read_bytes(), str(path)).records if record["kind"] == "round"]
     if len(lines) != len(steps):

@@ -11,8 +11,6 @@ from typing import Any
 
 import killed_sweep
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made import KEY, a_round
 
 from pytest_ddtree.exactness.verdict import Level, Verdict, VerdictKind
@@ -26,7 +24,7 @@ from pytest_ddtree.results.fingerprint import Fingerprint
 from pytest_ddtree.results.gates import Design, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import TOK_S
 from pytest_ddtree.results.model import Round, key_json
-from pytest_ddtree.results.resume import Resumed, ResumeRefused, remaining, steps
+from pytest_ddtree.results.resume import Resumed, ResumeRefused
 from pytest_ddtree.results.runs import read_run
 from pytest_ddtree.results.store import Store
 from pytest_ddtree.results.tolerance import Tolerance
@@ -72,37 +70,16 @@ def test_a_run_cut_at_every_byte_of_its_last_round_goes_on_with_that_round(tmp_p
         path.write_bytes(data[:cut])
         run = read_run(path)
         assert run.torn == cut - keep
-        assert [step.number for step in remaining([(CONFIG, KEY)], 2, run.rounds)] == [1]
+        assert [one.number for one in Resumed(run).rounds(CONFIG, KEY)] == [0]
         assert ("count for nothing" in Resumed(run).summary()) == (cut > keep)
         with Store(path) as store:
             store.append("round", round=a_round(1).as_json())
         assert path.read_bytes() == data
 
 
-CELLS = st.lists(
-    st.tuples(
-        st.sampled_from(["baseline", "a", "b"]), st.builds(CellKey, st.integers(1, 3), st.integers(1, 3))
-    ),
-    unique=True,
-    max_size=6,
-)
-
-
-@given(CELLS, st.integers(1, 4), st.data())
-def test_what_remains_and_what_is_measured_make_up_the_plan(
-    cells: list[tuple[str, CellKey]], rounds: int, data: st.DataObject
-) -> None:
-    plan = list(steps(cells, rounds))
-    flags = data.draw(st.lists(st.booleans(), min_size=len(plan), max_size=len(plan)))
-    done = [step for step, flag in zip(plan, flags, strict=True) if flag]
-    measured = [a_round(step.number, config=step.config, key=step.key) for step in done]
-    left = remaining(cells, rounds, measured)
-    assert sorted([*left, *done], key=str) == sorted(plan, key=str)
-    assert [step for step in plan if step in left] == list(left)
-
-
-def test_a_repeat_that_looks_for_drift_is_no_measured_round() -> None:
-    assert remaining([(CONFIG, KEY)], 1, [a_round(0, again=1)])
+def test_a_repeat_that_looks_for_drift_is_no_measured_round(tmp_path: Path) -> None:
+    records = [("round", {"round": a_round(0, again=again).as_json()}) for again in (1, 0, 2)]
+    assert sessions(tmp_path, ({}, records)).rounds(CONFIG, KEY) == (a_round(0),)
 
 
 def stored(tmp_path: Path, *, session: dict[str, str] | None = None) -> Resumed:
@@ -217,8 +194,8 @@ def test_a_config_is_complete_when_it_was_read_back_verified_and_measured(tmp_pa
     assert not resumed.complete(CONFIG, [KEY, CellKey(60, 8)], at_least(1))
     assert not resumed.complete("b16-k4-wnone", [], at_least(1))
     assert resumed.complete(CONFIG, [KEY], at_least(1), full=True)
-    assert resumed.round(CONFIG, KEY, 0) == a_round(0)
-    assert resumed.round(CONFIG, KEY, 1) is None
+    assert resumed.rounds(CONFIG, KEY) == (a_round(0),)
+    assert resumed.rounds(CONFIG, OTHER) == ()
     assert [verdict.kind for verdict in resumed.verdicts(CONFIG)] == ["exact"]
 
 
