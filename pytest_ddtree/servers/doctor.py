@@ -24,6 +24,7 @@ from pytest_ddtree.servers.argv import environment
 from pytest_ddtree.servers.errors import ServerError
 from pytest_ddtree.servers.probe import Probed, probe
 from pytest_ddtree.servers.settings import ServerSettings
+from pytest_ddtree.servers.startable import check_programs
 from pytest_ddtree.servers.supervise import Supervisor
 
 State = Literal["ok", "note", "missing"]
@@ -135,6 +136,7 @@ def _sglang(options: argparse.Namespace, wanted: bool) -> Iterator[Finding]:
             dialect=options.dialect,
         )
         try:
+            check_programs(settings)
             with _supervised(Path(folder)) as supervisor:
                 found = probe(settings, supervisor, environment(settings))
             dialect = chosen.dialect(settings) or registry.of_build(found.build)

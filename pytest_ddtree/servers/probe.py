@@ -12,6 +12,7 @@ from typing import Any
 
 from pytest_ddtree.dialects.build import ENV_KNOBS, Build, flags_of_help
 from pytest_ddtree.servers import logs, source
+from pytest_ddtree.servers.argv import package_root
 from pytest_ddtree.servers.errors import SetupRefused, StartFailed
 from pytest_ddtree.servers.handle import describe_exit
 from pytest_ddtree.servers.launcher import prepare
@@ -112,6 +113,7 @@ def probe(
             hint="name the interpreter that has it with --ddtree-python, or a checkout with --ddtree-sglang-src",
             log_tail=logs.tail(located, 20) if "Error" in located else "",
         )
+    _refuse_another_package(settings, Path(found["where"][0]))
     code, text = ask("probe-help", *HELP)
     flags = flags_of_help(text)
     if "--model-path" not in flags:
@@ -119,7 +121,7 @@ def probe(
         raise StartFailed(
             f"this SGLang does not start: `python {' '.join(HELP)}` lists no flags ({describe_exit(code)})",
             why=logs.root_cause(text) or "it printed nothing",
-            hint=cause.hint if cause else "try that command by hand: the log begins with it",
+            hint=cause.hint if cause else "try that command by hand",
             log_path=settings.run_dir / "logs" / "probe-help.log",
             log_tail=logs.tail(text),
         )
@@ -137,6 +139,20 @@ def probe(
         package = Path(found["where"][0])
         _ANSWERED[who] = _Answered(package, source.stamp(package), build, where)
     return Probed(build, state)
+
+
+def _refuse_another_package(settings: ServerSettings, found: Path) -> None:
+    """An interpreter that does not follow PYTHONPATH would run, and be measured under the checkout's name. Raises SetupRefused."""
+    if settings.sglang_src is None or settings.launch_prefix or settings.node_prefixes:
+        return  # Behind a launcher the same folder may have another path.
+    meant = package_root(settings.sglang_src) / "sglang"
+    if not (found.exists() and meant.exists() and found.samefile(meant)):
+        raise SetupRefused(
+            f"--ddtree-sglang-src {settings.sglang_src} is not what would run: {settings.python or sys.executable} finds the package "
+            f"`sglang` in {found}",
+            why=f"{meant.parent} is put first on PYTHONPATH, which this interpreter does not follow",
+            hint="name the interpreter itself with --ddtree-python (not a wrapper, nothing with -I or -E), or install the checkout there",
+        )
 
 
 def _who(settings: ServerSettings, env: Mapping[str, str]) -> tuple[object, ...]:

@@ -61,6 +61,18 @@ def test_no_sglang_where_it_was_said_to_be(capsys: pytest.CaptureFixture[str], t
     assert topics["SGLang"][0]["state"] == "missing"
 
 
+def test_a_folder_without_the_package_is_not_passed_over(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The installed engine would be reported in its place."""
+    monkeypatch.setenv("PYTHONPATH", str(support.FAKE))
+    for folder in (tmp_path, tmp_path / "none"):
+        code, topics = report(capsys, "--sglang-src", str(folder))
+        assert code == 1
+        assert topics["SGLang"][0]["state"] == "missing"
+        assert str(folder) in topics["SGLang"][0]["text"]
+
+
 def test_port_held(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

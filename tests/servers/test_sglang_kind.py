@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from pytest_ddtree.dialects.effective import differences
 from pytest_ddtree.grid import BASELINE, Config
 from pytest_ddtree.servers import ports, source
-from pytest_ddtree.servers.errors import ConfigNotSupported, ServerDied, StartFailed
+from pytest_ddtree.servers.errors import ConfigNotSupported, ServerDied, SetupRefused, StartFailed
 from pytest_ddtree.servers.local import LocalBackend
 from pytest_ddtree.servers.pool import ServerPool
 
@@ -262,3 +263,20 @@ def test_builds_that_take_turns_are_asked_once_each(tmp_path: Path) -> None:
     assert asked() == 0, "its files are as they were"
     (checkout / "sglang" / "launch_server.py").touch()
     assert asked() == 1, "an edited build may take other flags"
+
+
+def test_an_interpreter_that_runs_another_package_is_refused(tmp_path: Path) -> None:
+    """Else the installed engine is measured under the name of the patched one, and nothing has changed."""
+    checkout = tmp_path / "checkout"
+    shutil.copytree(support.FAKE, checkout, ignore=shutil.ignore_patterns("__pycache__"))
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nexec env PYTHONPATH={support.FAKE} {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    pool, _ = backend_pool(tmp_path, {}, sglang_src=checkout, python=str(wrapper))
+    with pool, pytest.raises(SetupRefused, match="is not what would run") as caught:
+        pool.get(BASELINE)
+    assert str(support.FAKE / "sglang") in caught.value.what
+    (tmp_path / "link").symlink_to(checkout)
+    pool, backend = backend_pool(tmp_path, {}, sglang_src=tmp_path / "link")
+    with pool:
+        assert backend.probed.build.has("--model-path"), "a link to the checkout is the checkout"
