@@ -20,8 +20,8 @@ class ClientLoad:
     cpu_s: float
     """CPU seconds of the thread that runs the event loop."""
     lag_mean_s: float
-    """How late the event loop came to a timer, on average, beyond the millisecond that every timer may be late:
-    so late is a finished request replaced."""
+    """How late the event loop came to a timer, on average over timers that are due every 10 ms, beyond the millisecond
+    that every timer may be late: so late is a finished request replaced."""
     lag_max_s: float
     samples: int
 
@@ -93,12 +93,14 @@ class LoopMonitor:
         self._loop = asyncio.get_running_loop()
         self._wall = time.perf_counter()
         self._cpu = time.thread_time()
+        self._due = self._loop.time() + _PERIOD_S
         self._schedule()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         if self._handle is not None:
             self._handle.cancel()
+        self._take()
         self.load = ClientLoad(
             wall_s=time.perf_counter() - self._wall,
             cpu_s=time.thread_time() - self._cpu,
@@ -108,9 +110,25 @@ class LoopMonitor:
         )
 
     def _schedule(self) -> None:
-        self._due = self._loop.time() + _PERIOD_S
         self._handle = self._loop.call_at(self._due, self._tick)
 
     def _tick(self) -> None:
-        self._lags.append(max(0.0, self._loop.time() - self._due - _GRAIN_S))
+        self._take()
         self._schedule()
+
+    def _take(self) -> None:
+        late, self._due = lateness(self._due, self._loop.time())
+        self._lags += late
+
+
+def lateness(due: float, now: float) -> tuple[list[float], float]:
+    """How late at `now` each timer is that has been due since `due`, in seconds, and when the next one is due.
+
+    A loop that is away for a second is late for all that was due in that second: counting the one timer that it was
+    asked for would understate the lag by the very pauses that matter.
+    """
+    late = []
+    while due <= now:
+        late.append(max(0.0, now - due - _GRAIN_S))
+        due += _PERIOD_S
+    return late, due

@@ -21,7 +21,7 @@ from pytest_ddtree.workload.measure import (
     measure,
     percentile,
 )
-from pytest_ddtree.workload.selfcheck import ClientLoad
+from pytest_ddtree.workload.selfcheck import ClientLoad, lateness
 
 
 def load_of(*records: Record, concurrency: int = 1, wall_ms: float = 1000.0, not_sent: int = 0) -> Load:
@@ -122,6 +122,19 @@ def test_sums_hold_for_any_stream(steps: list[tuple[int, int]]) -> None:
     assert sum(chunk_gaps(one)) + (one.ttft_s or 0) == pytest.approx(one.latency_s)
     if len(steps) > 1:
         assert cell.decode_tok_s == pytest.approx(1 / (cell.mean_time_per_token_s or 1))
+
+
+def test_a_pause_counts_for_all_that_was_due_in_it() -> None:
+    """0.3 s away once a second: what happens at a random moment waits 0.3**2 / 2 = 45 ms, not the 3 ms of one late timer."""
+    late, due = lateness(0.01, 0.009)
+    assert (late, due) == ([], 0.01)
+    away, due = lateness(0.105, 0.4)
+    on_time, due = lateness(due, due + 0.0005)
+    assert len(away) == 30
+    assert away[0] == pytest.approx(0.294)
+    assert sum(away) / 100 == pytest.approx(0.045, rel=0.1)
+    assert on_time == [0.0]
+    assert due == pytest.approx(0.415)
 
 
 def test_a_measurement_survives_json(record: Any) -> None:
