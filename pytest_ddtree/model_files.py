@@ -30,6 +30,8 @@ class ModelFacts:
     """Ids that end an answer."""
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     """What generation_config.json recommends: temperature, top_p, top_k, min_p; empty where it decodes greedily."""
+    experts: bool = False
+    """Whether the target routes each token to some of several experts."""
 
 
 def model_facts(settings: Settings) -> ModelFacts:
@@ -46,7 +48,15 @@ def model_facts(settings: Settings) -> ModelFacts:
         _whole(draft_config, "block_size"),
         end_tokens(target),
         recommended_sampling(settings),
+        has_experts(target_config),
     )
+
+
+def has_experts(config: Mapping[str, Any]) -> bool:
+    """Whether a model's config.json has experts: its own, or those of the language model inside (`text_config`, `llm_config`)."""
+    inner = [part for name in ("text_config", "llm_config") if isinstance(part := config.get(name), Mapping)]
+    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return any((_whole(part, name) or 0) > 1 for part in (config, *inner) for name in names)
 
 
 def end_tokens(model: Path | None) -> frozenset[int]:
@@ -180,7 +190,7 @@ def _config(directory: Path | None, name: str = "config.json") -> dict[str, Any]
     return loaded if isinstance(loaded, dict) else {}
 
 
-def _whole(config: dict[str, Any], name: str) -> int | None:
+def _whole(config: Mapping[str, Any], name: str) -> int | None:
     value = config.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 

@@ -373,7 +373,8 @@ OPTIONS: tuple[Option, ...] = (
         "gap-min",
         gap_min,
         "auto",
-        "No gap up to this many nats is corrupt by itself. `auto`: 0.001 where the server computes in float32, else 1.",
+        "No gap up to this many nats is corrupt by itself. `auto`: 0.001 where the server computes in float32, 8 where the model's "
+        "config.json has experts (a flipped route costs nats), else 1.",
         "NATS",
     ),
     Option(

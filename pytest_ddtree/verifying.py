@@ -27,6 +27,7 @@ from pytest_ddtree.exactness.rule import Rule
 from pytest_ddtree.exactness.scores import Scores
 from pytest_ddtree.exactness.verdict import Level, Verdict
 from pytest_ddtree.exactness_prompts import prompts_of
+from pytest_ddtree.exactness_rule import rule_of
 from pytest_ddtree.grid import BASELINE, Config
 from pytest_ddtree.liveness import fault
 from pytest_ddtree.servers.handle import Server
@@ -214,16 +215,9 @@ class Verifier:
         return server, *self.floor_and_rule(server)
 
     def rule(self, float32: bool) -> Rule:
-        """The rule with the options' thresholds; the design rate of false alarms is a session's, shared by its configs."""
-        settings = self._settings
-        gap_min = settings.gap_min if settings.gap_min is not None else 1e-3 if float32 else 1.0
-        return Rule(
-            gap_factor=settings.gap_factor,
-            gap_min=gap_min,
-            share_factor=settings.share_factor,
-            share_margin=settings.share_margin,
-            alpha=settings.alpha / max(1, len(self._run.configs)),
-        )
+        """The rule for a server of this session's model that computes in float32 or not."""
+        run = self._run
+        return rule_of(self._settings, configs=len(run.configs), float32=float32, experts=run.facts.experts)
 
     def scorer(self) -> AsyncClient | None:
         """A live baseline, where there is one already: one that runs beside, or that somebody else runs."""

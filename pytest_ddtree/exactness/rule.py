@@ -32,7 +32,7 @@ class Rule:
 
     gap_factor: float = 4.0
     gap_min: float = 1.0
-    """Nats; 1e-3 for servers that compute in float32."""
+    """Nats; 1e-3 for servers that compute in float32, 8 for a model that routes between experts."""
     share_factor: float = 2.0
     share_margin: float = 0.005
     healthy_ratio: float = 1.5
@@ -68,6 +68,15 @@ class Rule:
 
 FLOAT32 = Rule(gap_min=1e-3)
 """The rule for servers that compute in float32."""
+
+EXPERTS = Rule(gap_min=8.0)
+"""The rule for a model that routes between experts in coarser arithmetic: a route that flips at a near-tie costs up to
+4.9 nats (measured), once in thousands of tokens, so that a floor may well have none where the run has one."""
+
+
+def least_gap(*, float32: bool, experts: bool) -> float:
+    """`gap_min` for a server and its model, nats."""
+    return FLOAT32.gap_min if float32 else EXPERTS.gap_min if experts else Rule().gap_min
 
 
 def gap_limit(rule: Rule, floor: NoiseFloor, tokens: int) -> float:
