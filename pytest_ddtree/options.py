@@ -395,7 +395,7 @@ OPTIONS: tuple[Option, ...] = (
         "alpha",
         number(0.0, 0.1, open_low=True),
         "0.001",
-        "Design rate of false alarms of a whole session.",
+        "Design rate of false alarms, shared by the configs of a session; a clause of the contract has its config's.",
         "P",
     ),
     Option(
