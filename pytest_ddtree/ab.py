@@ -143,6 +143,7 @@ class Ab:
     def _outcome(self, config: Config) -> AbOutcome:
         judged: list[tuple[str, str, Verdict]] = []
         out_of_it: set[str] = set()
+        self._ask_the_others(config)
 
         def compared(passes: int) -> tuple[Comparison, ...]:
             self._take_turns(config, passes, judged, out_of_it)
@@ -157,6 +158,24 @@ class Ab:
         outcome = AbOutcome(config.id, tuple(judged), comparisons, self._settings.strict, stopped)
         self._note(outcome)
         return outcome
+
+    def _ask_the_others(self, config: Config) -> None:
+        """Before minutes go to the base: whether the other builds say at all what they take, and have the config among it.
+
+        Raises Infrastructure.
+        """
+        for spec in self._specs[1:]:
+            run = self._run(spec.name)
+            try:
+                why = run.servers.unsupported([config]).get(config)
+            except NotKept:
+                raise
+            except Infrastructure as error:
+                raise Infrastructure(f"build {spec.name}: {type(error).__name__}: {error}") from error
+            finally:
+                run.release()
+            if why is not None:
+                raise Infrastructure(f"build {spec.name}: {config.id} cannot run on it: {why}")
 
     def _no_time(self, passes: int) -> str:
         """Why so many passes more cannot begin; empty where the time budget has room for them."""

@@ -56,10 +56,10 @@ class Looping:
         text = f"answers that end in a loop: {before} {self.before} of {self.before_of}, {now} {self.now} of {self.now_of}"
         if self.p < CHANCE:
             text += f", which chance does not explain (p {self.p:.1g}): the builds say different things, so look at the answers"
-        return (
-            f"{text}; a drafter predicts loops: the ratio of tok/s may be {'high' if self.flatters >= 0 else 'low'} by "
-            f"{abs(self.flatters):.1%}"
-        )
+        off = f"{abs(self.flatters):.1%}"
+        if off == "0.0%":
+            return text
+        return f"{text}; a drafter predicts loops: the ratio of tok/s may be {'high' if self.flatters >= 0 else 'low'} by {off}"
 
 
 def _counted(side: Results, cells: Collection[tuple[str, CellKey]]) -> tuple[int, int]:

@@ -41,6 +41,7 @@ def test_nothing_loops_and_nothing_is_said() -> None:
 def test_the_ratio_is_flattered_by_the_side_that_loops_more() -> None:
     high = Looping(0, 100, 10, 100)
     assert math.isclose(high.flatters, 0.04)
+    assert str(Looping(5, 100, 5, 100).line("a", "b")).endswith("b 5 of 100")
     assert "may be low by 4.0%" in str(replace(high, before=20).line("a", "b"))
 
 

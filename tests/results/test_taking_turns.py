@@ -18,6 +18,7 @@ from made import a_round
 from pytest_ddtree.ab import Ab, unjudged
 from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.budget import Budget
+from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.options import make_settings
 from pytest_ddtree.report import compare_cli, github
@@ -203,6 +204,31 @@ def test_the_time_budget_decides_whether_there_are_more_passes(tmp_path: Path) -
     now[0] = 30.0
     text = "no more passes: 2 more take about 40 s, --ddtree-time-budget leaves 30 s"
     assert ab._no_time(2) == text
+
+
+def test_a_build_that_does_not_say_what_it_takes_is_named_before_another_starts(tmp_path: Path) -> None:
+    healthy = Path(__file__).parents[1] / "servers" / "fake"
+    broken = tmp_path / "broken"
+    (broken / "sglang").mkdir(parents=True)
+    (broken / "sglang" / "__init__.py").write_text("raise ImportError('no such kernel')\n")
+    settings = make_settings(
+        {
+            "results": (str(tmp_path / "r"), "test"),
+            "server": ("sglang", "test"),
+            "model": ("/models/t", "test"),
+            "draft_model": ("/models/d", "test"),
+        }
+    )
+    specs = parse_builds([f"base={healthy}", f"patched={broken}"], None)
+    config = Config("tree", 8, 4)
+    ab = Ab(settings, specs, (config,), ONE, passes=2, progress=print)
+    try:
+        with pytest.raises(Infrastructure, match="build patched: StartFailed") as caught:
+            ab.outcome(config)
+    finally:
+        ab.close()
+    assert "no such kernel" in str(caught.value)
+    assert not list((tmp_path / "r").rglob("baseline*.log"))
 
 
 def report_of(outcome: AbOutcome) -> Report:
