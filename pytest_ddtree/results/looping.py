@@ -50,8 +50,8 @@ class Looping:
         return WORTH * (self.now / self.now_of - self.before / self.before_of)
 
     def line(self, before: str, now: str) -> str | None:
-        """What a reader must know of it; None where no answer loops."""
-        if not self.before and not self.now:
+        """What a reader must know of it; None where no answer loops, or nobody knows it of one side."""
+        if not (self.before or self.now) or not (self.before_of and self.now_of):
             return None
         text = f"answers that end in a loop: {before} {self.before} of {self.before_of}, {now} {self.now} of {self.now_of}"
         if self.p < CHANCE:

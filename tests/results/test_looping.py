@@ -49,4 +49,5 @@ def test_answers_without_token_ids_do_not_count_as_answers_without_a_loop() -> N
     cell = ("b8-k4-wnone", KEY)
     told, untold = (Results(cells={cell: a_cell([500.0, 500.0], looping=one)}) for one in (4, None))
     assert Looping.of(told, untold, [cell]) == Looping(8, 8, 0, 0)
-    assert "chance" not in str(Looping.of(told, untold, [cell]).line("base", "patched"))
+    assert Looping.of(told, untold, [cell]).line("base", "patched") is None
+    assert Looping.of(told, told, [cell]).line("base", "patched") is not None
