@@ -28,6 +28,26 @@ def t_quantile(probability: float, freedom: float) -> float:
     return float(special.stdtrit(freedom, probability))
 
 
+def t_shift(limit: float, freedom: float, power: float) -> float:
+    """How many standard errors a mean must be from zero for its t to be above `limit` with this power: the error is estimated too.
+
+    The noncentrality of Student's t (Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions 2, chapter 31), by the mean of
+    Phi(shift - limit * s) over the distribution of the estimated error s. `special.nctdtrinc` does not come back for large limits.
+    """
+    places = (np.arange(_PLACES) + 0.5) / _PLACES
+    errors = np.sqrt(special.chdtri(freedom, 1.0 - places) / freedom)
+    low, high = 0.0, float(limit * errors[-1]) + 10.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        found = float(special.ndtr(middle - limit * errors).mean())
+        low, high = (middle, high) if found < power else (low, middle)
+    return (low + high) / 2
+
+
+_PLACES = 2000
+"""Quantiles of the estimated error that stand for its distribution."""
+
+
 def f_sf(ratio: float, freedom: float, below: float) -> float:
     """P(F > ratio) with `freedom` degrees of freedom over `below` ones."""
     return float(special.fdtrc(freedom, below, ratio))

@@ -20,6 +20,12 @@ def t_quantile(probability: float, freedom: float) -> float:
     return tails.t_quantile(probability, freedom)
 
 
+@lru_cache(maxsize=4096)
+def t_shift(limit: float, freedom: float, power: float) -> float:
+    """Standard errors from zero at which t is above the limit with this power."""
+    return tails.t_shift(limit, freedom, power)
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A mean loss with its standard error; infinite error for a single round, which says nothing about noise."""
@@ -43,11 +49,12 @@ class Loss:
         return self.mean + self._reach(alpha)
 
     def visible(self, tolerance: float, alpha: float, power: float = 0.95) -> float:
-        """The smallest true loss (a share) that would be found with this power beyond a tolerance (a share) at level `alpha`."""
+        """The smallest true loss (a share) that as many observations with this noise would show with this power beyond a tolerance
+        (a share) at level `alpha`."""
         if math.isinf(self.error):
             return 1.0
-        reach = self._reach(alpha) + (t_quantile(power, self.freedom) * self.error if self.error else 0.0)
-        return 1.0 - math.exp(-(log_share(tolerance) + reach))
+        shift = t_shift(t_quantile(1 - alpha, self.freedom), self.freedom, power) if self.error else 0.0
+        return 1.0 - math.exp(-(log_share(tolerance) + shift * self.error))
 
     def _reach(self, alpha: float) -> float:
         if math.isinf(self.error):

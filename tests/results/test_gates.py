@@ -13,7 +13,15 @@ from made import a_cell
 
 from pytest_ddtree.results.gates import LOOKS, Design, decide, gate_cell, gate_pooled
 from pytest_ddtree.results.metrics import ACCEPT, METRICS, SPEEDUP, TOK_S, TTFT_P90, round_values
-from pytest_ddtree.results.paired import agree, log_share, mean_loss, paired_loss, pooled_loss, trimmed_loss
+from pytest_ddtree.results.paired import (
+    Loss,
+    agree,
+    log_share,
+    mean_loss,
+    paired_loss,
+    pooled_loss,
+    trimmed_loss,
+)
 from pytest_ddtree.results.tolerance import (
     Start,
     StartSpread,
@@ -169,16 +177,18 @@ def test_bursts_on_the_machine_raise_no_alarm_and_hide_no_loss(n: int, bursts: f
         assert seen[0] > 0.8 > 0.2 > seen[1]
 
 
-def test_what_could_have_been_seen_is_seen_as_often_as_it_says() -> None:
+@pytest.mark.parametrize("n", [2, 4, 8, 30])
+def test_what_could_have_been_seen_is_seen_as_often_as_it_says(n: int) -> None:
+    """Also of a few rounds, whose own noise is hardly known: a sum of two quantiles would be seen in 7 of 10 sessions of 4 rounds."""
     generator = np.random.default_rng(2)
-    n, noise, alpha = 30, 0.02, 1e-3
-    typical = mean_loss(list(np.linspace(-1, 1, n) * noise * math.sqrt(3)))
+    noise, alpha = 0.002, 1e-3
+    typical = Loss(0.0, noise / math.sqrt(n), n - 1, n)
     visible = typical.visible(0.03, alpha)
     found = [
         decide(mean_loss(list(generator.normal(log_share(visible), noise, n))), 0.03, alpha) == "regressed"
-        for _ in range(1000)
+        for _ in range(2000)
     ]
-    assert 0.90 <= sum(found) / len(found) <= 0.99
+    assert 0.93 <= sum(found) / len(found) <= 0.97
 
 
 def test_the_design_spends_no_more_than_the_session_has() -> None:

@@ -38,6 +38,23 @@ def test_quantiles(probability: float, freedom: float) -> None:
     )
 
 
+@given(st.floats(1, 40), st.floats(1, 60), st.floats(0.5, 0.99))
+def test_a_shift_is_the_noncentrality_of_students_t(limit: float, freedom: float, power: float) -> None:
+    shift = tails.t_shift(limit, freedom, power)
+    assert stats.nct.sf(limit, freedom, shift) == pytest.approx(power, abs=2e-3)
+
+
+@pytest.mark.parametrize(("alpha", "freedom"), [(1e-6, 1.0), (1e-5, 2.0), (0.05, 1e6)])
+def test_a_shift_comes_back_for_every_limit(alpha: float, freedom: float) -> None:
+    limit = tails.t_quantile(1 - alpha, freedom)
+    shift = tails.t_shift(limit, freedom, 0.95)
+    if freedom > 1e3:
+        assert shift == pytest.approx(limit + tails.t_quantile(0.95, freedom), rel=1e-3)
+    else:
+        # Nothing but the error's own spread counts there.
+        assert shift == pytest.approx(limit * (stats.chi2.ppf(0.95, freedom) / freedom) ** 0.5, rel=2e-3)
+
+
 @given(st.floats(0, 1e4), freedoms, freedoms)
 def test_ratios_and_squares(value: float, freedom: float, below: float) -> None:
     assert close(tails.chi2_sf(value, freedom), stats.chi2.sf(value, freedom))
