@@ -117,6 +117,7 @@ def healthy(generator: np.random.Generator, shape: Shape, rates: Floats, share: 
         off=counts,
         events=counts,
         largest=largest,
+        peak=np.arange(shape.prompts),
         gap_sum=np.bincount(owner, weights=gaps, minlength=shape.prompts),
     )
 
@@ -132,5 +133,6 @@ def spoil(run: Tally, which: Ints, off: Ints, largest: Floats) -> Tally:
         off=new_off,
         events=new_off,
         largest=new_largest,
+        peak=run.peak,
         gap_sum=run.gap_sum,
     )

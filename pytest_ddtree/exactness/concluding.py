@@ -29,7 +29,7 @@ def conclude(
     seen = power(tally(answers), floor, rule, gaps=gaps)
     if seen >= rule.least_power:
         return verdict
-    prompts = len({answer.tag for answer in answers if answer.tokens})
+    prompts = len({answer.prompt for answer in answers if answer.tokens})
     known = "" if gaps else ", of which only is known whether they are the judge's own"
     reason = (
         f"too little to see a fault: {verdict.tokens} tokens of {prompts} prompts{known}, under a floor of "

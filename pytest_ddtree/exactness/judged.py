@@ -23,13 +23,20 @@ class JudgedAnswer:
 
     `scores` holds one `TokenScore` per judged position, in order; at level first-divergence that is every
     position up to and with the first one that differs from the baseline's answer. `identical` says whether
-    the tokens are the baseline's own (None: there is no answer of the baseline to compare with).
+    the tokens are the baseline's own (None: there is no answer of the baseline to compare with). `asked` is a digest of
+    the prompt's ids: the clauses of the contract ask the same prompts under names of their own.
     """
 
     tag: str
     prompt_tokens: int
     scores: tuple[TokenScore, ...]
     identical: bool | None = None
+    asked: bytes | None = None
+
+    @property
+    def prompt(self) -> bytes | str:
+        """What answers to the same prompt have in common: its digest, or the tag where that is all there is."""
+        return self.tag if self.asked is None else self.asked
 
     @property
     def tokens(self) -> int:
@@ -52,13 +59,18 @@ class JudgedAnswer:
         A healthy model that loops over a near-tie emits the same non-argmax token once a round. These are one
         event, not many: the 3 tokens before it and the token itself are the same each time.
         """
-        seen: set[tuple[int, ...]] = set()
-        for index, score in enumerate(self.scores):
-            if score.gap > 0.0:
-                seen.add(
-                    tuple(before.token_id for before in self.scores[max(0, index - _CONTEXT) : index + 1])
-                )
-        return len(seen)
+        return len({self._run_up(index) for index, score in enumerate(self.scores) if score.gap > 0.0})
+
+    def peak(self) -> tuple[bytes | str, int, tuple[int, ...]]:
+        """Which token has the largest gap: the same in every answer that takes the same way from the same prompt.
+
+        Raises ValueError without a judged token.
+        """
+        at = int(np.argmax(self.gaps()))
+        return self.prompt, self.scores[at].position, self._run_up(at)
+
+    def _run_up(self, index: int) -> tuple[int, ...]:
+        return tuple(score.token_id for score in self.scores[max(0, index - _CONTEXT) : index + 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,7 @@ async def teacher_force(
             prompt_tokens=len(prompt.ids),
             scores=await _scored(client, prompt.ids, emitted, top, known) if emitted else (),
             identical=_identical(prompt.tag, emitted, baseline),
+            asked=_digest(prompt.ids),
         )
 
     return await each(judge, [prompt for prompt in prompts if prompt.tag in records], concurrency)
@@ -123,6 +124,7 @@ def _first_divergence(prompt: Prompt, record: Record, baseline: BaselineAnswers)
         prompt_tokens=len(prompt.ids),
         scores=tuple(scores),
         identical=_identical(prompt.tag, emitted, baseline),
+        asked=_digest(prompt.ids),
     )
 
 
@@ -190,7 +192,9 @@ async def _by_prefixes(
         return TokenScore(position=position, token_id=token_id, logprob=logprob, top=((best, 0.0),))
 
     scores = await each(score, range(len(emitted)), concurrency)
-    return JudgedAnswer(tag=prompt.tag, prompt_tokens=len(prompt.ids), scores=tuple(scores))
+    return JudgedAnswer(
+        tag=prompt.tag, prompt_tokens=len(prompt.ids), scores=tuple(scores), asked=_digest(prompt.ids)
+    )
 
 
 def _digest(ids: tuple[int, ...]) -> bytes:

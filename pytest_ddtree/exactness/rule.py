@@ -162,7 +162,8 @@ def tail_p(answers_beyond: int, threshold: float, tokens: int, floor: NoiseFloor
 
     The healthy rate is the floor's rate of non-argmax tokens times an exponential tail; real tails are lighter (a gap
     needs an error of at least its size). Its scale is 1.25 times the floor's mean gap, or what the floor's largest gap
-    asks for (`tail_scale`). An answer counts once, however many it has.
+    asks for (`tail_scale`). An answer counts once, however many it has, and
+    so does a token that many answers share (`Tally.answers_above`): a near-tie comes again whenever its prompt does.
 
     A floor that has such answers itself knows better than any law: where routes between experts flip, gaps are either
     of near-ties or of flips. There the two counts are compared as those of `share_p` are, both divided by the
@@ -306,7 +307,7 @@ def _tail(run: Tally, floor: NoiseFloor, rule: Rule) -> Finding | None:
     best: Finding | None = None
     for factor in rule.tail_factors:
         threshold = factor * rule.gap_min
-        beyond = int(np.count_nonzero(run.largest > threshold))
+        beyond = run.answers_above(threshold)
         # A single token is what the gap criterion judges, with a limit that rests less on the shape of a
         # tail.
         if beyond < 2:

@@ -28,6 +28,8 @@ class Tally:
     """The same without repetitions in a loop, see `JudgedAnswer.events`."""
     largest: Floats
     """Largest gap, nats."""
+    peak: Ints
+    """Which token that is: the same number for the same token after the same tokens."""
     gap_sum: Floats
     """Sum of the gaps, nats."""
 
@@ -47,6 +49,10 @@ class Tally:
     def largest_of_all(self) -> float:
         return float(self.largest.max()) if self.largest.size else 0.0
 
+    def answers_above(self, threshold: float) -> int:
+        """Answers with a gap above so many nats; those that have it at the same token count as one."""
+        return int(np.unique(self.peak[self.largest > threshold]).size)
+
     def by_prompt(self) -> tuple[Ints, Ints]:
         """(events, tokens) of each prompt, shape (prompts,)."""
         prompts = int(self.prompt.max()) + 1 if self.prompt.size else 0
@@ -57,16 +63,18 @@ class Tally:
 def tally(answers: Sequence[JudgedAnswer]) -> Tally:
     """The tally of judged answers."""
     judged = [answer for answer in answers if answer.tokens]
-    numbers: dict[str, int] = {}
+    numbers: dict[bytes | str, int] = {}
+    peaks: dict[object, int] = {}
     gaps = [answer.gaps() for answer in judged]
     return Tally(
         prompt=np.asarray(
-            [numbers.setdefault(answer.tag, len(numbers)) for answer in judged], dtype=np.int64
+            [numbers.setdefault(answer.prompt, len(numbers)) for answer in judged], dtype=np.int64
         ),
         tokens=np.asarray([answer.tokens for answer in judged], dtype=np.int64),
         off=np.asarray([np.count_nonzero(row > 0.0) for row in gaps], dtype=np.int64),
         events=np.asarray([answer.events for answer in judged], dtype=np.int64),
         largest=np.asarray([row.max() for row in gaps], dtype=np.float64),
+        peak=np.asarray([peaks.setdefault(answer.peak(), len(peaks)) for answer in judged], dtype=np.int64),
         gap_sum=np.asarray([row.sum() for row in gaps], dtype=np.float64),
     )
 

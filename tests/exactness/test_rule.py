@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,6 +165,16 @@ def test_a_mask_is_seen_on_a_model_with_experts(
     floor = make_floor({against: captured[against]})
     verdict = judge(captured[FAULT], floor, EXPERTS, config="b8", level="full")
     assert {"gap", "share"} <= set(verdict.criteria)
+
+
+def test_one_token_in_the_answers_of_many_clauses_is_one(floor: NoiseFloor) -> None:
+    """The contract asks the same prompts again and again: what a near-tie does once it does in every clause."""
+    gaps = np.zeros(200)
+    gaps[120] = 1.2
+    clauses = [replace(answer(list(gaps), f"p0, clause {number}"), asked=b"p0") for number in range(20)]
+    assert judge(clauses, floor, Rule(), config="b8", level="full").kind == "tie"
+    prompts = [replace(one, asked=b"p%d" % number) for number, one in enumerate(clauses)]
+    assert judge(prompts, floor, Rule(), config="b8", level="full").criteria == ("tail",)
 
 
 def test_identical_answers_are_exact_whatever_the_floor(floor: NoiseFloor) -> None:
