@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_ddtree.exactness.depths import depth_acceptance
 from pytest_ddtree.exactness.relations import (
     Acceptance,
     Relation,
@@ -27,6 +28,10 @@ def related(run: Run) -> tuple[Relation, ...]:
         Infrastructure: a config did not answer.
     """
     found = [_acceptance(run, config) for config in run.configs if config.axis is None]
+    for one in found:
+        deep = depth_acceptance(list(run.verifier.side_by_side(one.config).values()))
+        if deep is not None:
+            run.progress(f"{one.config.id}: {deep.summary()}")
     alpha = run.settings.alpha
     made = [*relations(found, block_size=run.facts.block_size, alpha=alpha), *_windows(run, found, alpha)]
     for relation in made:

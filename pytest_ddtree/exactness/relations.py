@@ -2,22 +2,19 @@
 
 Wrong hidden states or a misaligned window leave the answers right and make drafts worse. What must hold on
 the same prompts: a tree accepts at least as much as the chain, a larger budget at least as much as a smaller
-one, topk 1 with budget block - 1 as much as the chain, and a depth is not accepted more often than the one
-before.
+one, topk 1 with budget block - 1 as much as the chain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from pytest_ddtree import tails
 from pytest_ddtree.client.records import Record
-from pytest_ddtree.exactness.steps import step_sizes
 from pytest_ddtree.grid import Config
 
 MIN_PROMPTS = 6
@@ -254,53 +251,3 @@ def window_relations(
 
 def _only(acceptance: Acceptance, tags: Container[str]) -> dict[str, tuple[int, int]]:
     return {tag: counts for tag, counts in acceptance.counts.items() if tag in tags}
-
-
-@dataclass(frozen=True, slots=True)
-class DepthAcceptance:
-    """How deep the drafts were accepted, by depth from 1."""
-
-    shares: tuple[float, ...]
-    """Share of all steps in which this depth was accepted; falls with depth by its nature."""
-    rates: tuple[float, ...]
-    """Share among the steps in which the depth before was accepted; may well rise, see `depth_acceptance`."""
-    steps: int
-
-
-def depth_acceptance(records: Sequence[Record]) -> DepthAcceptance | None:
-    """Acceptance by depth from proved verify steps; None where no record's steps are proved.
-
-    A step of n tokens accepted depths 1 to n - 1. The last step of an answer is left out: the length limit or
-    a stop may have cut it. For people, not for a gate: the rate among steps that got as far rises with depth
-    on a healthy server (0.34, 0.52, 0.77, 0.95 on the embedded chain), because easy text comes in stretches.
-    """
-    sizes = [sizes[:-1] for record in records if (sizes := step_sizes(record)) is not None]
-    flat = np.asarray([size for row in sizes for size in row], dtype=np.int64)
-    if flat.size == 0:
-        return None
-    reached = [int(np.count_nonzero(flat >= depth)) for depth in range(1, int(flat.max()) + 1)]
-    shares = tuple(count / flat.size for count in reached[1:])
-    rates = tuple(after / before for before, after in pairwise(reached))
-    return DepthAcceptance(shares, rates, int(flat.size))
-
-
-HISTOGRAM = "spec_correct_drafts_histogram"
-
-
-def histogram_problems(record: Record) -> list[str]:
-    """What the server's histogram of accepted drafts per step says that its chunks do not bear out."""
-    said = record.meta.get(HISTOGRAM)
-    steps = record.verify_steps
-    if not isinstance(said, list) or steps is None or not all(isinstance(count, int) for count in said):
-        return []
-    problems = []
-    if sum(said) != steps:
-        problems.append(f"{HISTOGRAM} holds {sum(said)} steps, spec_verify_ct says {steps}")
-    sizes = step_sizes(record)
-    accepted = sum(number * count for number, count in enumerate(said))
-    # The length limit may cut the last step, so its accepted drafts are not all emitted.
-    if sizes is not None and accepted < sum(sizes) - len(sizes):
-        problems.append(
-            f"{HISTOGRAM} holds {accepted} accepted drafts, but {sum(sizes) - len(sizes)} were emitted"
-        )
-    return problems

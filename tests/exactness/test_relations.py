@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from pytest_ddtree.client.records import Chunk, Record, Request, Sampling
+from pytest_ddtree.exactness.depths import HISTOGRAM, depth_acceptance, histogram_problems
 from pytest_ddtree.exactness.relations import (
-    HISTOGRAM,
     Acceptance,
     acceptance,
-    depth_acceptance,
-    histogram_problems,
     log_ratio_interval,
     relations,
     window_relations,
@@ -154,6 +152,7 @@ def test_acceptance_by_depth_leaves_out_the_last_step() -> None:
     assert found.steps == 4
     assert found.shares == (3 / 4, 2 / 4)
     assert found.rates == pytest.approx((3 / 4, 2 / 3))
+    assert found.summary() == "depth 1 on was accepted in 75%, 50% of 4 verify steps"
     assert all(later <= earlier for earlier, later in pairwise(found.shares))
 
 

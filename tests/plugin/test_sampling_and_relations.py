@@ -146,6 +146,7 @@ def test_broken_relations_are_named(
     outcome = run("-m", "exactness", "-k", "test_relations", *grid, *planted, *amounts, results=tmp_path)
     assert outcome.tests == {"test_relations": came}, outcome.output
     assert said in outcome.messages["test_relations"]
+    assert "depth 1 on was accepted in " in outcome.output
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from pytest_ddtree.exactness.contract.evidence import (
     long_room,
     plain,
 )
+from pytest_ddtree.exactness.depths import histogram_problems
 from pytest_ddtree.exactness.prompts import Prompt, emitted_ids
-from pytest_ddtree.exactness.relations import histogram_problems
 
 
 async def usage_and_finish(subject: Subject, *, count: int = 4) -> Evidence:
