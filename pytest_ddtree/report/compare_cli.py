@@ -16,7 +16,7 @@ from pytest_ddtree.report.show_cli import add_directory
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.compare import compare, setting_differences
 from pytest_ddtree.results.gate_setup import restart_spread
-from pytest_ddtree.results.model import Results, is_baseline
+from pytest_ddtree.results.model import is_baseline
 from pytest_ddtree.results.runs import NoSuchRun, StoredRun, pick_run, read_run
 from pytest_ddtree.results.selectors import SelectorError, headline_cells
 from pytest_ddtree.results.store import StoreCorrupt
@@ -67,7 +67,7 @@ def run(argv: Sequence[str]) -> int:
         names=(before.id, now.id),
         same_session=False,
         spread=restart_spread(options.results, now),
-        headline=_headline(now, now.results),
+        headline=_headline(now, [cell for cell in now.results.cells if cell in before.results.cells]),
     )
     return _print([("", found)], as_json=options.json)
 
@@ -159,10 +159,10 @@ def passes_of(stored: StoredRun, build: str, config: str, rounds: int) -> int:
     return max(1, min(whole, default=1))
 
 
-def _headline(stored: StoredRun, shared: Results) -> tuple[tuple[str, CellKey], ...]:
-    """The cells that the run declared, as far as both runs have them; by default those of the cells that are there."""
-    configs = list(dict.fromkeys(config for config, _ in shared.cells))
-    cells = sorted({key for _, key in shared.cells})
+def _headline(stored: StoredRun, shared: Sequence[tuple[str, CellKey]]) -> tuple[tuple[str, CellKey], ...]:
+    """The cells that the run declared, of those that both runs have; where it declared none, or others, what is the default of these."""
+    configs = list(dict.fromkeys(config for config, _ in shared))
+    cells = sorted({key for _, key in shared})
     named = stored.settings.get("headline") or ()
     try:
         return headline_cells(tuple(map(str, named)), configs, cells)

@@ -15,6 +15,7 @@ import pytest
 from test_reports import a_cell, a_verdict
 
 from pytest_ddtree.exactness.verdict import VerdictKind
+from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report import compare_cli, export_cli, show_cli
 from pytest_ddtree.results.store import Store
 
@@ -117,6 +118,22 @@ def test_two_runs_are_compared_and_a_loss_is_the_exit_code(
     assert "worse: b8-k4-wnone ctx60-c4: tok_s" in capsys.readouterr().out
     assert compare_cli.run(["20260101", "20260103", "--json", *arguments]) == 1
     assert json.loads(capsys.readouterr().out)["before"] == "20260101T0-1"
+
+
+def test_the_headline_of_two_runs_is_one_that_both_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The middle context of the newer run alone may be nothing that the older one measured."""
+    a_run(tmp_path, "20260101T0-1", 150.0)
+    path = a_run(tmp_path, "20260102T0-1", 150.0)
+    with Store(path) as store:
+        for context in (512, 1024):
+            for one in a_cell("b8-k4-wnone", 150.0).rounds:
+                store.append("round", round=replace(one, key=CellKey(context, 4)).as_json())
+    compare_cli.run(["last-1", "last", "--results", str(tmp_path), "--json"])
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    judged = {(one["config"], one["cell"]) for one in changes if one["judged"]}
+    assert judged == {("all", None), ("b8-k4-wnone", "ctx60-c4")}
 
 
 def test_another_gpu_is_never_compared_silently(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
