@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.results.change import Change, Comparison
@@ -125,7 +126,7 @@ def compare(
             key=None,
             metric=TOK_S,
             before=1.0,
-            now=math.exp(-together.mean),
+            now=math.nan,
             loss=together,
             tolerance=tolerance(
                 POOLED_TOLERANCE,
@@ -135,7 +136,8 @@ def compare(
             alpha=half,
             judged=True,
         )
-        changes.insert(0, pooled)
+        # The figure that its ratio gives, be it by rounds or by stays: there is no other.
+        changes.insert(0, replace(pooled, now=pooled.ratio[0]))
 
     def alone_on(side: Results) -> tuple[str, ...]:
         return tuple(

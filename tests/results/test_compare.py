@@ -134,3 +134,23 @@ def test_a_machine_that_is_not_quiet_blames_nobody() -> None:
 def test_a_quiet_machine_is_called_so() -> None:
     restless = sum(ab(a_session(seed, {}, drift=0.002)).unrest is not None for seed in range(40))
     assert restless <= 4
+
+
+def test_what_all_cells_have_together_is_one_figure_however_many_stays_there_were() -> None:
+    """Of ten stays the extreme ones are left out, which rounds are not: the sentence of the gate had both."""
+    generator = random.Random(6)
+    sides = []
+    for _ in range(2):
+        rounds = [
+            a_round(number, 200 * math.exp(generator.gauss(0, 0.02)), key=key)
+            for number in range(20)
+            for key in CELLS[:2]
+        ]
+        sides.append(Results(cells=cells_of(rounds)))
+    found = compare(*sides, names=("base", "patched"), same_session=True, block_rounds=2)
+    pooled = found.changes[0]
+    assert found.unrest is None
+    assert pooled.stays is not None
+    assert pooled.shown is pooled.stays
+    assert abs(pooled.stays.mean - pooled.loss.mean) > 1e-4
+    assert math.isclose(pooled.now / pooled.before, pooled.ratio[0])
