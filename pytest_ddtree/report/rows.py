@@ -119,7 +119,7 @@ def _limits(gate: Mapping[str, Any]) -> tuple[str, str]:
     """Tolerance or threshold, and the smallest change for the worse that would have been seen, on the scale of the metric."""
     seen = gate["smallest_visible"]
     if "threshold" in gate:
-        # Of a threshold it is the half width of the figure's own interval, which is no loss.
+        # Of a threshold it is a distance from the bound, to either side, which is no loss.
         return gate["threshold"], f"{seen:.1%}"
     metric = METRICS.get(gate["metric"])
     higher = metric is None or metric.higher_is_better

@@ -10,9 +10,10 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from pytest_ddtree.grid import CellKey
-from pytest_ddtree.results.gates import Outcome
+from pytest_ddtree.results.gates import SHOWN, Outcome
 from pytest_ddtree.results.metrics import METRICS, Metric, Values, applies
 from pytest_ddtree.results.model import finite, is_baseline
+from pytest_ddtree.results.paired import t_quantile, t_shift
 from pytest_ddtree.results.selectors import Selector, SelectorError, check_selector, parse_selector
 from pytest_ddtree.results.statistics import Interval, log_mean
 
@@ -78,7 +79,7 @@ class ThresholdResult:
             "high": loss(ends[1]) if now.n > 1 else None,
             "tolerance": 0.0,
             "tolerance_why": "threshold",
-            "smallest_visible": min(1.0, now.half_width),
+            "smallest_visible": _visible(now),
             "text": self.text,
         }
 
@@ -161,7 +162,7 @@ def judge_threshold(threshold: Threshold, config: str, key: CellKey, values: Val
     figure = f"{threshold.metric} {interval.value:.{digits}f} {threshold.metric.unit}"
     text = f"{where}: {figure} ({spread}), asked `{threshold.text}`: {outcome}"
     if outcome == "undecided":
-        text += f"; a figure {interval.half_width:.1%} off the bound would have been told from it"
+        text += f"; a figure {_visible(interval):.1%} off the bound would have been told from it"
     return ThresholdResult(outcome, text, threshold.metric.name, where, threshold, interval)
 
 
@@ -175,3 +176,12 @@ def _outcome(interval: Interval, threshold: Threshold) -> Outcome:
     if high < bound:
         return "regressed"
     return "fine" if low >= bound else "undecided"
+
+
+def _visible(interval: Interval) -> float:
+    """How far from the bound, as a share, a figure with this noise is told from it in 95 of 100 sessions; 1 for a single round."""
+    if interval.n == 1:
+        return 1.0
+    limit = t_quantile(1 - SHOWN, interval.n - 1)
+    error = math.log(interval.high / interval.value) / limit
+    return -math.expm1(-error * t_shift(limit, interval.n - 1, 0.95))

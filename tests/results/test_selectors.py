@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+import random
+
 import pytest
 
 from pytest_ddtree.grid import CellKey
@@ -121,3 +124,25 @@ def test_no_baseline_is_a_headline_by_itself_of_whatever_group() -> None:
     assert {config for config, _ in headline_cells((), configs, CELLS)} == {"b8-k4-wnone", "b16-k4-wnone"}
     assert not parse_threshold("tok_s >= 1").takes("baseline@group1", CELLS[0])
     assert not parse_threshold("speedup >= 1 @ b*").takes("baseline@group1", CELLS[0])
+
+
+@pytest.mark.parametrize("n", [2, 4, 16])
+def test_a_figure_that_would_have_been_told_from_a_bound_is_told_so_often(n: int) -> None:
+    """At half the width of an interval it would be one session of two."""
+    generator, noise, key = random.Random(4), 0.004, CellKey(60, 4)
+    threshold = parse_threshold("tok_s >= 100")
+    spread = [math.sqrt((n - 1) / n) * noise * (1 if number % 2 else -1) for number in range(n)]
+    typical = judge_threshold(
+        threshold, "b8", key, {number: 100 * math.exp(one) for number, one in enumerate(spread)}
+    )
+    visible = typical.as_json()["smallest_visible"]
+    outcomes = [
+        judge_threshold(
+            threshold,
+            "b8",
+            key,
+            {number: 100 * (1 - visible) * math.exp(generator.gauss(0, noise)) for number in range(n)},
+        ).outcome
+        for _ in range(1000)
+    ]
+    assert 920 <= outcomes.count("regressed") <= 975
