@@ -252,6 +252,7 @@ class Speed:
             # What was switched off on purpose is no fallback, and the embedded server has no graphs.
             graphs=settings.server != "reference" and server.info.get("disable_cuda_graph") is not True,
             local_gpus=settings.server in ("sglang", "systemd") and settings.ssh is None,
+            gpus=self._run.servers.pool.settings.of(server.config).gpus,
         )
 
     def _refuse_infeasible(self, server: Server, key: CellKey) -> None:

@@ -46,17 +46,20 @@ class Watch:
         refresh: Callable[[], None] = lambda: None,
         graphs: bool = False,
         local_gpus: bool = False,
+        gpus: Sequence[str] | None = None,
     ) -> None:
         """A watch on the server of `client`.
 
         `log` is the server's, and `refresh` brings it up to date where another host writes it. `graphs`: decode batches without a
-        CUDA graph are a fallback, not what was asked for or all that there is. `local_gpus`: the server runs on this host's GPUs.
+        CUDA graph are a fallback, not what was asked for or all that there is. `local_gpus`: the server runs on this host's GPUs, on those
+        of `gpus` (indices or UUIDs; None: what CUDA_VISIBLE_DEVICES says): a neighbour's heat is no concern of its cells.
         """
         self._client = client
         self._log = log
         self._refresh = refresh
         self._graphs = graphs
         self._here = local_gpus
+        self._wanted = visible_indices(None if gpus is None else ",".join(gpus))
         self._before: _Before | None = None
         self.counted_steps: int | None = None
         """Verify steps of the last round by the server's own counter; None where it has none."""
@@ -66,7 +69,7 @@ class Watch:
         if self._before is not None and self._before.xids is not None:
             # A round that was broken off had no verdict.
             self._before.xids.close()
-        xids = await asyncio.to_thread(XidWatch, visible_indices()) if self._here else None
+        xids = await asyncio.to_thread(XidWatch, self._wanted) if self._here else None
         self._before = _Before(await self._metrics(), await self._size(), await self._gpus(), xids)
 
     async def verdict(self, records: Sequence[Record]) -> tuple[str, ...]:
@@ -95,7 +98,7 @@ class Watch:
 
     async def _gpus(self) -> tuple[GpuState, ...]:
         # NVML may take tens of milliseconds, which the loop must not sleep through.
-        return await asyncio.to_thread(read_gpus, visible_indices()) if self._here else ()
+        return await asyncio.to_thread(read_gpus, self._wanted) if self._here else ()
 
     async def _size(self) -> int:
         await asyncio.to_thread(self._refresh)

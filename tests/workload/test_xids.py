@@ -7,7 +7,25 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.workload.watching import Watch
 from pytest_ddtree.workload.xids import XidWatch
+
+
+async def test_a_neighbours_heat_is_no_concern_of_a_server_with_gpus_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with --ddtree-gpu-groups 0/1: each worker's server has one of the two."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", Heated())
+    said = {}
+    async with AsyncClient("http://127.0.0.1:9") as client:
+        for gpus in (("0",), ("1",), None):
+            watch = Watch(client, local_gpus=True, gpus=gpus)
+            await watch.begin()
+            said[gpus] = await watch.verdict(())
+    hot = ("GPU 0 (H200) was throttled: hardware thermal slowdown",)
+    assert said == {("0",): hot, ("1",): (), None: hot}
 
 
 def test_any_machine_can_be_watched() -> None:
@@ -62,6 +80,24 @@ class Driver(ModuleType):
             raise self.NVMLError("timeout")
         index, number = self.reports.pop(0)
         return SimpleNamespace(device=100 + index, eventData=number)
+
+
+class Heated(Driver):
+    """The first of the two GPUs is too hot."""
+
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = NVML_VOLATILE_ECC = NVML_PERF_POLICY_THERMAL = 0
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return "H200"
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:
+        return 0x40 if handle == 100 else 0
+
+    def nvmlDeviceGetTotalEccErrors(self, *asked: int) -> int:
+        raise self.NVMLError("not supported")
+
+    def nvmlDeviceGetViolationStatus(self, *asked: int) -> SimpleNamespace:
+        raise self.NVMLError("not supported")
 
 
 def test_what_the_driver_reports_of_the_gpus_in_use_is_collected_once(
