@@ -63,3 +63,26 @@ def test_what_was_opened_before_the_end_is_kept_and_closed(fail: bool) -> None:
         opened = asyncio.run(prepared(("127.0.0.1", server.getsockname()[1])))
     assert len(opened) == FIRST
     assert all(connection.closed for connection in opened)
+
+
+def test_what_no_request_can_follow_on_is_closed_when_others_are_opened() -> None:
+    """A server that said more than its response: a read that nobody waits for would go on for the session."""
+
+    async def prepared(origin: tuple[str, int]) -> list[Connection]:
+        opener = Opener(fail=False)
+        pool = Pool(opener)
+        await pool.prepare(origin, 2)
+        first = opener.opened[0]
+        await first.begin(b"")
+        assert first.reader is not None
+        first.received(1, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        first.received(2, b"surplus")
+        await pool.prepare(origin, 2)
+        closed = [connection.closed for connection in opener.opened]
+        assert closed == [True, False, False]
+        pool.close()
+        return opener.opened
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        opened = asyncio.run(prepared(("127.0.0.1", server.getsockname()[1])))
+    assert all(connection.closed for connection in opened)

@@ -29,9 +29,10 @@ class Pool:
         Raises httpx.ConnectError, httpx.ConnectTimeout.
         """
         idle = self._idle.setdefault(origin, deque())
-        alive = [connection for connection in idle if connection.reusable]
+        known = list(idle)
         idle.clear()
-        idle.extend(alive)
+        for connection in known:
+            self.give(origin, connection)
 
         async def one_more() -> None:
             idle.append(await self._open(origin, timeout_s))
