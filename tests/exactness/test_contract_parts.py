@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.client.records import Chunk, Outcome, Record, Request, Sampling, TokenScore
-from pytest_ddtree.exactness.contract.batches import accept_decay, border_lengths, drafts_worse
+from pytest_ddtree.exactness.contract.batches import accept_decay, accept_fallen, border_lengths, drafts_worse
 from pytest_ddtree.exactness.contract.catalogue import CONTRACT
 from pytest_ddtree.exactness.contract.evidence import Evidence, Gathering, Subject, of_length, taken
 from pytest_ddtree.exactness.contract.parameters import (
@@ -364,3 +364,20 @@ def test_every_clause_says_what_it_guards() -> None:
     }
     assert list(CONTRACT)[-1] == "idle-and-whole"
     assert Evidence().prompts == []
+
+
+@pytest.mark.parametrize(
+    ("late", "problem"),
+    [
+        ([(60, 24)] * 2, None),
+        ([(60, 30)] * 2, "fell by 20% within 3 rounds: 2.50, 2.00, 2.00"),
+        ([None, (60, 24)], "no answer of round 2 says how many verify steps it took"),
+        ([(60, 24), None], "no answer of round 3 says how many verify steps it took"),
+    ],
+)
+def test_an_accept_length_that_falls_or_is_told_no_more_is_a_problem(
+    late: list[tuple[int, int] | None], problem: str | None
+) -> None:
+    counts = [{} if of is None else {f"p{number}": of for number in range(8)} for of in ((60, 24), *late)]
+    found = accept_fallen(counts, 0.97)
+    assert found is None if problem is None else problem in str(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -167,19 +168,31 @@ async def accept_over_time(
         )
     if not counts[0]:
         return Evidence(skipped="the server does not say how many verify steps an answer took")
+    problem = accept_fallen(counts, least)
+    if problem is not None:
+        found.problems.append(problem)
+    return found.evidence()
+
+
+def accept_fallen(counts: Sequence[Mapping[str, tuple[int, int]]], least: float) -> str | None:
+    """What is wrong with rounds of the same prompts, prompt -> (tokens, verify steps) each; the first one has some."""
+    silent = next((number for number, of in enumerate(counts, start=1) if not of), None)
+    if silent is not None:
+        return (
+            f"no answer of round {silent} says how many verify steps it took, where those of the first round did: the server stopped "
+            "speculating, or telling"
+        )
     late = {
         tag: (tokens + counts[-2].get(tag, (0, 0))[0], steps + counts[-2].get(tag, (0, 0))[1])
         for tag, (tokens, steps) in counts[-1].items()
     }
     # The margin keeps healthy servers apart, whose answers to the same prompts hardly change at all.
     ratio, _, high, _ = log_ratio_interval(late, counts[0], alpha=0.05)
-    if high < least:
-        lengths = [sum(n for n, _ in of.values()) / sum(steps for _, steps in of.values()) for of in counts]
-        by_round = ", ".join(f"{length:.2f}" for length in lengths)
-        found.problems.append(
-            f"the accept length of the same prompts fell by {1.0 - ratio:.0%} within {rounds} rounds: {by_round}"
-        )
-    return found.evidence()
+    if high >= least:
+        return None
+    lengths = [sum(n for n, _ in of.values()) / sum(steps for _, steps in of.values()) for of in counts]
+    by_round = ", ".join(f"{length:.2f}" for length in lengths)
+    return f"the accept length of the same prompts fell by {1.0 - ratio:.0%} within {len(counts)} rounds: {by_round}"
 
 
 async def drafts_are_used(subject: Subject, *, count: int = 8) -> Evidence:
