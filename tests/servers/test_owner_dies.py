@@ -75,7 +75,7 @@ def test_sigkill_while_loading(tmp_path: Path) -> None:
         assert gone(tmp_path), support.alive(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_signal_reaches_the_supervisor_although_the_main_thread_is_busy_in_c(
     tmp_path: Path, number: int
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_ddtree.grid import BASELINE, Config
+from pytest_ddtree.servers import remote
 from pytest_ddtree.servers.errors import (
     ConfigNotSupported,
     ServerError,
@@ -114,7 +115,8 @@ def test_a_local_sglang_that_is_there(tmp_path: Path) -> None:
         pool.check(CONFIGS)
 
 
-def test_a_silent_url_is_waited_for_once(tmp_path: Path) -> None:
+def test_a_silent_url_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_ABSENT_S", 0.5)
     settings = ServerSettings(
         kind="url", run_dir=tmp_path, url="http://127.0.0.1:9", baseline_url="http://127.0.0.1:9"
     )
