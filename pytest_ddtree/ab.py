@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -165,15 +166,8 @@ class Ab:
         Raises Infrastructure.
         """
         for spec in self._specs[1:]:
-            run = self._run(spec.name)
-            try:
+            with self._held(spec.name) as run:
                 why = run.servers.unsupported([config]).get(config)
-            except NotKept:
-                raise
-            except Infrastructure as error:
-                raise Infrastructure(f"build {spec.name}: {type(error).__name__}: {error}") from error
-            finally:
-                run.release()
             if why is not None:
                 raise Infrastructure(f"build {spec.name}: {config.id} cannot run on it: {why}")
 
@@ -207,8 +201,7 @@ class Ab:
             if block.build in out_of_it or (config, block) in self._done:
                 continue
             self._done.add((config, block))
-            run = self._run(block.build)
-            try:
+            with self._held(block.build) as run:
                 if block.number == 0:
                     found = self._verify(run, config)
                     judged += found
@@ -219,12 +212,19 @@ class Ab:
                     # Nor is that of a build that has nothing to be compared with.
                     continue
                 self._stay(run, config, block)
-            except NotKept:
-                raise
-            except Infrastructure as error:
-                raise Infrastructure(f"build {block.build}: {type(error).__name__}: {error}") from error
-            finally:
-                run.release()
+
+    @contextmanager
+    def _held(self, name: str) -> Iterator[BuildRun]:
+        """A build's run while it has the machine: what breaks names the build, and its servers are gone afterwards."""
+        run = self._run(name)
+        try:
+            yield run
+        except NotKept:
+            raise
+        except Infrastructure as error:
+            raise Infrastructure(f"build {name}: {type(error).__name__}: {error}") from error
+        finally:
+            run.release()
 
     def _verify(self, run: BuildRun, config: Config) -> list[tuple[str, str, Verdict]]:
         """Judge a build by its own baseline, and by the base's recorded answers."""
