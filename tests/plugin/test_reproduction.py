@@ -85,8 +85,9 @@ def worst_gap(url: str, prompt: list[int], ids: list[int]) -> float:
 @pytest.mark.slow
 def test_a_search_finds_a_fault_of_schedules_and_its_command_finds_it_again(tmp_path: Path) -> None:
     plant = ("--ddtree-spec-args", "--plant cancel_corrupts_neighbour")
+    # Twenty schedules miss the fault one time in five; the search ends with the first that finds it.
     outcome = run(
-        "-m", "exactness", "-k", "test_search", "--ddtree-fuzz", "20", *plant, *SMALL, results=tmp_path
+        "-m", "exactness", "-k", "test_search", "--ddtree-fuzz", "300", *plant, *SMALL, results=tmp_path
     )
     name = "test_search[b8-k4-wnone]"
     assert outcome.tests == {name: "failure"}, outcome.output
