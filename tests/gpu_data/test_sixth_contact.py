@@ -12,66 +12,17 @@ from typing import Any
 
 import pytest
 
-from pytest_ddtree.grid import CellKey
-from pytest_ddtree.results.change import Comparison
-from pytest_ddtree.results.model import CellFigures, Results, Round
-from pytest_ddtree.results.taking_turns import AbDesign
 from pytest_ddtree.workload.endings import COMPARED, Endings
+
+from .turns import compared
 
 DATA = Path(__file__).parents[1] / "data"
 SEEN: dict[str, Any] = json.loads((DATA / "sglang-0.5.16" / "sixth-contact.json").read_text("utf-8"))
-PER_TOKEN_S = 0.005
-
-
-def results_of(run: dict[str, Any], build: str, passes: int) -> Results:
-    """The cells of a build after so many of its stays; times other than that of the round are no part of this."""
-    results = Results()
-    cells: dict[tuple[str, CellKey], list[Round]] = {}
-    for name, rounds in run["rounds"].items():
-        of, config, cell, _ = name.split(" ")
-        if of != build or config == "baseline":
-            continue
-        context, concurrency = (int(part.lstrip("ctx")) for part in cell.split("-"))
-        key = CellKey(context=context, concurrency=concurrency)
-        for number, wall_s, tokens, verify_steps, after_end in rounds:
-            if number < passes * run["ab"]["rounds"]:
-                cells.setdefault((config, key), []).append(
-                    Round(
-                        config=config,
-                        key=key,
-                        number=number,
-                        requests=concurrency,
-                        tokens=tokens,
-                        wall_s=wall_s,
-                        ttft_s=(0.04,),
-                        time_per_token_s=(PER_TOKEN_S,),
-                        latency_s=(wall_s,),
-                        verify_steps=verify_steps,
-                        cached_tokens=None,
-                        decode_tok_s=None,
-                        tokens_after_end=after_end,
-                    )
-                )
-    for (config, key), found in cells.items():
-        results.cells[(config, key)] = CellFigures(
-            config=config, key=key, rounds=tuple(found), stopped="max_rounds"
-        )
-    return results
-
-
-def after(run: dict[str, Any], builds: tuple[str, str], passes: int) -> Comparison:
-    """What the rule says of tok/s after so many passes."""
-    config = next(config for _, config, _, _ in run["starts"] if config != "baseline")
-    design = AbDesign(
-        rounds=run["ab"]["rounds"], passes=run["ab"]["passes"], alpha=0.001, configs=1, headline=()
-    )
-    one, other = (results_of(run, build, passes) for build in builds)
-    return design.compare(one, other, config=config, names=builds, passes=(passes, passes))
 
 
 def test_the_slow_tree_alone_on_its_machine_is_blamed_after_five_passes_and_not_before() -> None:
     run = SEEN["ab_tree_slow"]
-    found = {passes: after(run, ("base", "slow"), passes).changes[0] for passes in (2, 4, 5)}
+    found = {passes: compared(run, ("base", "slow"), passes).changes[0] for passes in (2, 4, 5)}
     assert {passes: change.outcome for passes, change in found.items()} == {
         2: "undecided",
         4: "undecided",
@@ -80,29 +31,29 @@ def test_the_slow_tree_alone_on_its_machine_is_blamed_after_five_passes_and_not_
     value, low, high = found[5].ratio
     assert (value, low, high) == (pytest.approx(0.874, abs=6e-4), *map(pytest.approx, (low, high)))
     assert (round(low, 3), round(high, 3)) == (0.826, 0.925)
-    assert after(run, ("base", "slow"), 5).confirmed
+    assert compared(run, ("base", "slow"), 5).confirmed
     assert {one["kind"] for one in run["verdicts"]} == {"tie"}
 
 
 @pytest.mark.parametrize("passes", [2, 4])
 def test_an_identical_copy_is_not_blamed_while_its_stays_differ_by_a_fifth(passes: int) -> None:
     run = SEEN["ab_tree_three_builds"]
-    copy = after(run, ("base", "same"), passes)
+    copy = compared(run, ("base", "same"), passes)
     assert not copy.beyond_noise
-    assert not after(run, ("same", "base"), passes).beyond_noise
+    assert not compared(run, ("same", "base"), passes).beyond_noise
     # Two stays may agree by luck; four show how far apart they are.
     assert copy.unrest == (None if passes == 2 else pytest.approx(0.18, abs=0.01))
 
 
 def test_a_slow_tree_beside_another_comparison_needs_more_than_four_passes() -> None:
     run = SEEN["ab_tree_three_builds"]
-    pooled = after(run, ("base", "slow"), 4).changes[0]
+    pooled = compared(run, ("base", "slow"), 4).changes[0]
     assert (pooled.outcome, round(pooled.ratio[0], 3)) == ("undecided", 0.894)
 
 
 def test_three_passes_of_the_chain_blame_nobody_though_the_base_is_the_slow_one() -> None:
     run = SEEN["ab_chain_slow_as_base"]
-    found = after(run, ("base", "patched"), 3)
+    found = compared(run, ("base", "patched"), 3)
     assert found.changes[0].ratio[0] > 1.1
     assert not found.beyond_noise
     (name, outcome, text) = run["tests"][0]
