@@ -16,6 +16,8 @@ from pathlib import Path
 import httpx
 
 _PR_SET_PDEATHSIG = 1
+GONE_S = 60.0
+"""How long killed processes may take to be gone: the driver unmaps what a rank held, and until then the GPU is not free."""
 HIGHEST_PORT = 55_535
 """Some SGLang builds derive a second port, 10000 above the first, and refuse to start where there is none."""
 
@@ -86,7 +88,10 @@ class Started:
         return None
 
     def stop(self, grace_s: float = 10.0) -> float:
-        """SIGTERM to the parent alone, SIGKILL to its session after `grace_s`; returns the seconds it took."""
+        """SIGTERM to the parent alone, SIGKILL to its group after `grace_s`; returns the seconds until no process of the group was left.
+
+        What is there after `GONE_S` more is named on stderr, and not waited for: other servers are to be stopped too.
+        """
         began = time.monotonic()
         if self.process is None:
             return 0.0
@@ -95,8 +100,28 @@ class Started:
             self.process.wait(grace_s)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        until = time.monotonic() + GONE_S
+        while self.process.poll() is None or _members(self.process.pid):
+            if time.monotonic() > until:
+                left = ", ".join(map(str, _members(self.process.pid)))
+                print(
+                    f"{self.name}: still there {GONE_S:g} s after SIGKILL, perhaps with GPU memory: {left}; see dmesg",
+                    file=sys.stderr,
+                )
+                break
+            time.sleep(0.05)
         return time.monotonic() - began
+
+
+def _members(group: int) -> list[int]:
+    """Processes of a group that have not ended; a zombie has, and its parent may take its time to ask for it."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(own) == group and state not in "ZX":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def wait_all(servers: Sequence[Started], timeout_s: float) -> list[Started]:

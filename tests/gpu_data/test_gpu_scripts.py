@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu import arguments
+from benchmarks.gpu import arguments, launching
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "gpu"
 RUN: dict[str, Any] = {"name": "a", "server": "tree", "pytest": []}
@@ -93,6 +93,30 @@ def test_a_server_ends_with_a_script_that_is_killed(tmp_path: Path) -> None:
     while _lives(pid) and time.monotonic() < until:
         time.sleep(0.02)
     assert not _lives(pid)
+
+
+RANK = """
+import os, signal, time
+if os.fork():
+    time.sleep(600)
+# Lives on while its parent ends at once.
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("rank", os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_stop_returns_when_the_whole_group_is_gone(tmp_path: Path) -> None:
+    server = launching.Started(name="x", argv=[sys.executable, "-c", RANK], log=tmp_path / "server.log")
+    server.start()
+    assert server.process is not None
+    until = time.monotonic() + 60
+    while "rank" not in server.log.read_text() and time.monotonic() < until:
+        time.sleep(0.02)
+    rank = int(server.log.read_text().partition("rank ")[2].split()[0])
+    assert _lives(rank)
+    server.stop()
+    assert not _lives(rank)
 
 
 def _lives(pid: int) -> bool:
