@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_ddtree.servers.errors import ServerError, SetupRefused
@@ -93,13 +92,8 @@ class Host:
             )
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def tunnel(self, local_port: int, remote_port: int) -> list[str]:
-        """The command line that forwards a local port to a port of that host's loopback."""
+    def tunnel(self, local_port: int, address: str, remote_port: int) -> list[str]:
+        """The command line that forwards a local port to a port of that host, on an address as URLs have it."""
         assert self.ssh is not None
-        forward = f"127.0.0.1:{local_port}:127.0.0.1:{remote_port}"
+        forward = f"127.0.0.1:{local_port}:{address}:{remote_port}"
         return [*_SSH, "-N", "-o", "ExitOnForwardFailure=yes", "-L", forward, self.ssh]
-
-
-def quoted(words: Sequence[str]) -> str:
-    """Words as a shell takes them."""
-    return shlex.join(words)

@@ -7,32 +7,32 @@ import shlex
 import threading
 
 from pytest_ddtree.servers.errors import ServerError, StartFailed
-from pytest_ddtree.servers.host import Host
+from pytest_ddtree.servers.unit import DROP_IN, Unit
 
 LEASE_S = 180.0
 """After this long without renewal the unit's host restores the unit by itself."""
-DROP_IN = "90-pytest-ddtree.conf"
 
 
 class Lease:
     """Held from the first drop-in to the end, renewed by a thread of its own."""
 
-    def __init__(self, host: Host, unit: str, folder: str, token: str, seconds: float) -> None:
-        """`folder` holds the drop-in; `token` tells this run's timers from others'."""
+    def __init__(self, unit: Unit, token: str, seconds: float) -> None:
+        """`token` tells this run's timers from others'."""
         self.seconds = seconds
         self.was_active = False
         """Whether the unit ran before we came."""
-        self._host = host
         self._unit = unit
-        self._folder = folder
         self._token = token
+        self._lock = threading.Lock()
         self._number = 0
+        self._known = 0
+        """The last timer that is known to stand; later ones may, where the answer to setting them was lost."""
         self._renewer: threading.Thread | None = None
         self._ended = threading.Event()
 
     def restore_script(self) -> str:
         """Puts the unit back. Idempotent: does nothing where the drop-in is gone already."""
-        unit, folder = shlex.quote(self._unit), shlex.quote(self._folder)
+        unit, folder = shlex.quote(self._unit.name), shlex.quote(self._unit.folder)
         state = f"systemctl restart --no-block {unit}" if self.was_active else f"systemctl stop {unit}"
         timers = f"systemctl stop 'ddtree-lease-{self._token}-*.timer' 2>/dev/null"
         return (
@@ -41,20 +41,25 @@ class Lease:
         )
 
     def hold(self) -> None:
-        """Set or renew it; the new timer stands before the old one goes. Raises StartFailed."""
-        self._number += 1
-        name = f"ddtree-lease-{self._token}"
-        script = (
-            f"systemd-run --quiet --collect --on-active={self.seconds:g} --unit={name}-{self._number} /bin/sh -c "
-            f"{shlex.quote(self.restore_script())} && (systemctl stop {name}-{self._number - 1}.timer 2>/dev/null; true)"
-        )
-        done = self._host.run(script)
-        if not done.ok:
-            raise StartFailed(
-                f"the lease that would restore unit {self._unit} after a lost link cannot be set on {self._host.title}",
-                why=done.err.strip()[:400],
-                hint="systemd-run must be allowed for this account",
+        """Set or renew it; the new timer stands before the old ones go. Raises StartFailed."""
+        with self._lock:
+            self._number += 1
+            name = f"ddtree-lease-{self._token}"
+            old = " ".join(f"{name}-{number}.timer" for number in range(max(1, self._known), self._number))
+            script = (
+                f"systemd-run --quiet --collect --on-active={self.seconds:g} --unit={name}-{self._number} /bin/sh -c "
+                f"{shlex.quote(self.restore_script())}"
             )
+            if old:
+                script += f" && (systemctl stop {old} 2>/dev/null; true)"
+            done = self._unit.host.run(script)
+            if not done.ok:
+                raise StartFailed(
+                    f"the lease that would restore unit {self._unit.name} after a lost link cannot be set on {self._unit.host.title}",
+                    why=done.err.strip()[:400],
+                    hint="systemd-run must be allowed for this account",
+                )
+            self._known = self._number
         if self._renewer is None:
             self._renewer = threading.Thread(target=self._renew, name="ddtree-lease", daemon=True)
             self._renewer.start()

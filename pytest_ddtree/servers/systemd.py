@@ -17,7 +17,14 @@ from pathlib import Path
 from secrets import token_hex
 
 from pytest_ddtree.dialects import faked, registry
-from pytest_ddtree.dialects.base import BaselineKind, Dialect, DialectError, Launch, LaunchRequest, given
+from pytest_ddtree.dialects.base import (
+    BaselineKind,
+    Dialect,
+    DialectError,
+    Launch,
+    LaunchRequest,
+    given,
+)
 from pytest_ddtree.dialects.build import Build, flags_of_help
 from pytest_ddtree.errors import writing
 from pytest_ddtree.grid import Config
@@ -29,18 +36,16 @@ from pytest_ddtree.servers.errors import (
     ServerError,
     SetupRefused,
     StartFailed,
-    StopFailed,
 )
 from pytest_ddtree.servers.fakes import refuse_fakes
 from pytest_ddtree.servers.handle import Running
 from pytest_ddtree.servers.host import Host
-from pytest_ddtree.servers.lease import DROP_IN, LEASE_S, Lease
+from pytest_ddtree.servers.lease import LEASE_S, Lease
 from pytest_ddtree.servers.readiness import Expectation, Ready, wait_ready
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.servers.supervise import Supervisor
+from pytest_ddtree.servers.unit import ROOT, Unit
 
-DEFAULT_PORT = 30000
-"""Where SGLang listens when its command line does not say."""
 _POLL_S = 1.0
 
 
@@ -52,7 +57,7 @@ class SystemdBackend:
         settings: ServerSettings,
         *,
         progress: Callable[[str], None] = lambda text: None,
-        unit_root: str = "/run/systemd/system",
+        unit_root: str = ROOT,
         lease_s: float = LEASE_S,
     ) -> None:
         """Raises ServerError when no unit is named."""
@@ -62,11 +67,9 @@ class SystemdBackend:
             )
         self._settings = settings
         self._progress = progress
-        self._host = Host(settings.ssh, settings.sudo)
-        self._unit = settings.unit if "." in settings.unit else f"{settings.unit}.service"
-        self._folder = f"{unit_root}/{self._unit}.d"
+        self._unit = Unit(Host(settings.ssh, settings.sudo), settings.unit, unit_root)
         self._token = token_hex(4)
-        self._lease = Lease(self._host, self._unit, self._folder, self._token, lease_s)
+        self._lease = Lease(self._unit, self._token, lease_s)
         self._supervisor: Supervisor | None = None
         self._original = ""
         self._command: unitfile.Command | None = None
@@ -76,10 +79,11 @@ class SystemdBackend:
         self._broken: ServerError | None = None
 
     def check(self, configs: Sequence[Config]) -> None:
-        """Refuse a dialect that does not exist and a unit that cannot be read, or starts nothing."""
-        del configs
+        """Refuse a dialect that does not exist and a unit that cannot be read, starts nothing or does not say where it answers."""
         chosen.dialect(self._settings)
-        self._read()
+        _, command = self._read()
+        for config in configs:
+            self._unit.address((*command.plain, *self._user(config, "matched")))
 
     def same_flags(self, config: Config) -> bool:
         self._prepare()
@@ -93,36 +97,36 @@ class SystemdBackend:
         supervisor = self._prepare()
         launch = self._launch(order.config, order.variant)
         served_name = f"ddtree-{order.config.id}-{token_hex(4)}"
-        args = [*launch.args, "--served-model-name", served_name, *self._user(order.config, order.variant)]
+        args = [*launch.args, *self._user(order.config, order.variant), "--served-model-name", served_name]
         env = {**launch.env, **self._settings.env}
         command = self._trimmed()
-        refuse_fakes(order.title, faked.before_start((*command.plain, *args), env))
+        words = (*command.plain, *args)
+        host, port = self._unit.address(words)
+        refuse_fakes(order.title, faked.before_start(words, env))
         order.log_path.parent.mkdir(parents=True, exist_ok=True)
         with writing(order.log_path):
-            order.log_path.write_text(f"$ {shlex.join(secrets.arguments([*command.plain, *args]))}\n")
-        began = time.time()
+            order.log_path.write_text(f"$ {shlex.join(secrets.arguments(words))}\n")
+        began = self._unit.now()
         self._lease.hold()
-        self._write(unitfile.drop_in(command, args, env))
-        self._systemctl(
-            f"daemon-reload && systemctl restart {shlex.quote(self._unit)}",
-            "restart",
-            timeout_s=order.budget_s,
-        )
-        port = int(unitfile.value(command, "--port") or DEFAULT_PORT)
-        url, hold = self._reach(supervisor, order.launch, port)
-        self._state = (0.0, None)
+        self._unit.write(unitfile.drop_in(command, args, env))
         try:
-            ready = self._wait(order, url, served_name, began)
+            self._unit.restart(order.budget_s)
+            self._state = (0.0, None)
+            url, hold = self._reach(supervisor, order.launch, host, port)
+            try:
+                ready = self._wait(order, url, served_name, began)
+            finally:
+                if hold is not None:
+                    hold.release()
+            refuse_fakes(order.title, faked.after_start(ready.info))
         except BaseException:
+            # Each whether or not the one before it went well.
             with contextlib.suppress(ServerError):
                 self._fetch_log(order.log_path, began)
-                self._systemctl(f"stop {shlex.quote(self._unit)}", "stop")
-                supervisor.stop(f"{order.launch}-tunnel", 1.0)
+            with contextlib.suppress(ServerError):
+                self._unit.stop()
+            supervisor.stop(f"{order.launch}-tunnel", 1.0)
             raise
-        finally:
-            if hold is not None:
-                hold.release()
-        refuse_fakes(order.title, faked.after_start(ready.info))
         request = self._request(order.config, order.variant)
         return Running(
             launch=order.launch,
@@ -136,17 +140,15 @@ class SystemdBackend:
             refresh_log=lambda: self._fetch_log(order.log_path, began),
             log_path=order.log_path,
             served_name=served_name,
-            argv=secrets.arguments([*command.plain, *args]),
+            argv=secrets.arguments(words),
             env=secrets.variables(env),
             warnings=ready.effective.warnings,
             idle=ready.idle,
         )
 
     def stop(self, running: Running) -> None:
-        self._systemctl(
-            f"stop {shlex.quote(self._unit)}", "stop", timeout_s=self._settings.stop_timeout_s + 60.0
-        )
-        if self._supervisor is not None and self._host.ssh:
+        self._unit.stop(self._settings.stop_timeout_s + 60.0)
+        if self._supervisor is not None and self._settings.ssh:
             self._supervisor.stop(f"{running.launch}-tunnel", 1.0)
 
     def alarm(self) -> None:
@@ -169,18 +171,15 @@ class SystemdBackend:
             return []
         self._lease.end()
         left: list[str] = []
+        where = f"unit {self._unit.name} on {self._unit.host.title}"
         try:
-            done = self._host.run(self._lease.restore_script(), timeout_s=120.0)
+            done = self._unit.host.run(self._lease.restore_script(), timeout_s=120.0)
             if not done.ok:
-                left.append(f"unit {self._unit} on {self._host.title}: {done.err.strip()[:300]}")
-            elif (now := self._host.run(f"systemctl cat {shlex.quote(self._unit)}").out) != self._original:
-                left.append(
-                    f"unit {self._unit} on {self._host.title} is not as it was: {unitfile.first_difference(self._original, now)}"
-                )
+                left.append(f"{where}: {done.err.strip()[:300]}")
+            elif (now := self._unit.shown()) != self._original:
+                left.append(f"{where} is not as it was: {unitfile.first_difference(self._original, now)}")
         except ServerError as error:
-            left.append(
-                f"unit {self._unit}: {error} (its lease restores it within {self._lease.seconds:g} s)"
-            )
+            left.append(f"{where}: {error} (its lease restores it within {self._lease.seconds:g} s)")
         left += [f"process {pid} ({command})" for pid, command in self._supervisor.close()]
         self._supervisor = None
         return left
@@ -200,35 +199,18 @@ class SystemdBackend:
 
     def _read(self) -> tuple[str, unitfile.Command]:
         """The unit as systemd has it, and its command. Raises SetupRefused, ServerError for a host that does not answer."""
-        done = self._host.run(f"systemctl cat {shlex.quote(self._unit)}")
-        if not done.ok:
-            raise SetupRefused(
-                f"unit {self._unit} cannot be read on {self._host.title}",
-                why=done.err.strip()[:400] or None,
-                hint="check --ddtree-unit and --ddtree-ssh",
-            )
-        if DROP_IN in done.out:
-            raise ServerError(
-                f"unit {self._unit} still has a drop-in of an earlier run: {self._folder}/{DROP_IN}",
-                hint="another run uses the unit now, or its lease has not ended yet: wait some minutes, or remove the file and run "
-                "`systemctl daemon-reload`",
-            )
-        command = unitfile.exec_start(done.out)
+        text = self._unit.read()
+        command = unitfile.exec_start(text)
         if command is None:
             raise SetupRefused(
-                f"unit {self._unit} has no ExecStart= line in [Service]",
+                f"unit {self._unit.name} has no ExecStart= line in [Service]",
                 hint="it must be a service that starts SGLang",
             )
-        return done.out, command
+        return text, command
 
     def _take_over(self) -> Supervisor:
-        unit = shlex.quote(self._unit)
         self._original, self._command = self._read()
-        self._lease.was_active = self._host.run(f"systemctl is-active {unit}").out.strip() in {
-            "active",
-            "activating",
-            "reloading",
-        }
+        self._lease.was_active = self._unit.active()
         self._build = self._probe(self._command)
         self._dialect = self._choose()
         self._supervisor = Supervisor(self._settings.run_dir)
@@ -238,7 +220,7 @@ class SystemdBackend:
             env=dict(os.environ),
             cwd=Path.cwd(),
             log=self._settings.run_dir / "logs" / "unit-guard.log",
-            stop_commands=[self._host.argv(self._lease.restore_script())],
+            stop_commands=[self._unit.host.argv(self._lease.restore_script())],
         )
         return self._supervisor
 
@@ -254,11 +236,11 @@ class SystemdBackend:
             "--help",
         ]
         where = f"cd {shlex.quote(folder)} && " if folder else ""
-        done = self._host.run(where + shlex.join(words), timeout_s=300.0)
+        done = self._unit.host.run(where + shlex.join(words), timeout_s=300.0)
         flags = flags_of_help(done.out)
         if "--model-path" not in flags and not self._settings.dialect:
             raise StartFailed(
-                f"the build of unit {self._unit} does not list its flags",
+                f"the build of unit {self._unit.name} does not list its flags",
                 why=logs.root_cause(done.out + done.err),
                 hint="name its dialect with --ddtree-dialect",
                 log_tail=logs.tail(done.out + done.err, 20),
@@ -274,7 +256,7 @@ class SystemdBackend:
             except DialectError as error:
                 why = str(error)
         raise ConfigNotSupported(
-            f"{config.id} cannot run on unit {self._unit} (dialect {self.dialect.name})", why=why
+            f"{config.id} cannot run on unit {self._unit.name} (dialect {self.dialect.name})", why=why
         )
 
     def _request(self, config: Config, variant: BaselineKind) -> LaunchRequest:
@@ -306,33 +288,17 @@ class SystemdBackend:
         ours = ("--served-model-name", *(("--random-seed",) if self._settings.seed is not None else ()))
         return unitfile.without(self._command, ours)
 
-    def _write(self, text: str) -> None:
-        folder = shlex.quote(self._folder)
-        done = self._host.run(f"mkdir -p {folder} && cat > {folder}/{DROP_IN}", stdin=text)
-        if not done.ok:
-            raise StartFailed(
-                f"the drop-in of unit {self._unit} cannot be written on {self._host.title}",
-                why=done.err.strip()[:400],
-                hint="use an account that may, or sudo without a password",
-            )
-
-    def _systemctl(self, words: str, what: str, *, timeout_s: float = 120.0) -> None:
-        done = self._host.run(f"systemctl {words}", timeout_s=timeout_s)
-        if not done.ok:
-            kind = StopFailed if what == "stop" else StartFailed
-            raise kind(
-                f"systemctl {what} of {self._unit} failed on {self._host.title}", why=done.err.strip()[:400]
-            )
-
-    def _reach(self, supervisor: Supervisor, launch: str, port: int) -> tuple[str, ports.PortHold | None]:
-        """Where the unit answers, and the hold on the tunnel's port, which ssh listens on beside it."""
-        if not self._host.ssh:
-            return f"http://127.0.0.1:{port}", None
+    def _reach(
+        self, supervisor: Supervisor, launch: str, host: str, port: int
+    ) -> tuple[str, ports.PortHold | None]:
+        """The URL of what listens there, and the hold on the tunnel's port, which ssh listens on beside it."""
+        if not self._settings.ssh:
+            return f"http://{host}:{port}", None
         hold = ports.PortHold("127.0.0.1")
         try:
             supervisor.start(
                 f"{launch}-tunnel",
-                self._host.tunnel(hold.port, port),
+                self._unit.host.tunnel(hold.port, host, port),
                 env=dict(os.environ),
                 cwd=Path.cwd(),
                 log=self._settings.run_dir / "logs" / f"{launch}-tunnel.log",
@@ -342,7 +308,7 @@ class SystemdBackend:
             raise
         return f"http://127.0.0.1:{hold.port}", hold
 
-    def _wait(self, order: Order, url: str, served_name: str, began: float) -> Ready:
+    def _wait(self, order: Order, url: str, served_name: str, began: int) -> Ready:
         expectation = Expectation(
             title=order.title,
             url=url,
@@ -373,21 +339,15 @@ class SystemdBackend:
         if code is not None or time.monotonic() - asked < _POLL_S:
             return code
         try:
-            done = self._host.run(
-                f"systemctl show {shlex.quote(self._unit)} -p ActiveState -p ExecMainStatus -p ExecMainCode"
-            )
+            code = self._unit.exit_code()
         except ServerError:
             return None
-        code = unitfile.exit_status(done.out)
         self._state = (time.monotonic(), code)
         return code
 
-    def _fetch_log(self, path: Path, began: float) -> None:
+    def _fetch_log(self, path: Path, began: int) -> None:
         # Only what is new: a long log over ssh costs each time, and a reader knows the file by what it has read of it.
         known = path.read_bytes().count(b"\n")
-        done = self._host.run(
-            f"journalctl -u {shlex.quote(self._unit)} --since=@{int(began)} -o cat --no-pager | tail -n +{known}"
-        )
-        if done.ok:
+        if new := self._unit.journal(began, known):
             with writing(path), path.open("a") as log:
-                log.write(done.out)
+                log.write(new)

@@ -27,7 +27,7 @@ def exec_start(unit: str) -> Command | None:
     raw = _split(found)
     if not raw:
         return None
-    return Command(tuple(raw), tuple(_unquote(word) for word in raw))
+    return Command(tuple(raw), tuple(_unquote(word).replace("$$", "$") for word in raw))
 
 
 def surroundings(unit: str) -> tuple[dict[str, str], str | None]:
@@ -81,7 +81,7 @@ def program(command: Command) -> tuple[str, ...]:
 def drop_in(command: Command, args: Sequence[str], env: Mapping[str, str]) -> str:
     """A drop-in that runs `command` with further arguments and variables, and that does not restart it by itself."""
     line = " ".join([*command.raw, *map(escape, args)])
-    variables = [f"Environment={escape(f'{name}={text}')}" for name, text in sorted(env.items())]
+    variables = [f"Environment={_quoted(f'{name}={text}')}" for name, text in sorted(env.items())]
     lines = [
         "# Written by pytest-ddtree; removed when its run ends.",
         "[Service]",
@@ -92,26 +92,31 @@ def drop_in(command: Command, args: Sequence[str], env: Mapping[str, str]) -> st
 
 
 def escape(word: str) -> str:
-    """One argument as a unit file takes it."""
-    safe = (
-        word.replace("\\", "\\\\")
-        .replace('"', '\\"')
-        .replace("%", "%%")
-        .replace("$", "$$")
-        .replace("\n", "\\n")
-    )
+    """One argument as an ExecStart= line takes it."""
+    return _quoted(word.replace("$", "$$"))
+
+
+def _quoted(word: str) -> str:
+    """A word as every line of a unit file takes it; of variables, only command lines know any."""
+    safe = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
     return safe if re.fullmatch(r"[A-Za-z0-9_@:+=.,/%$-]+", safe) else f'"{safe}"'
 
 
 def _service_lines(unit: str) -> list[tuple[str, str]]:
     """Keys and values of every [Service] section, in order, continuation lines joined."""
-    section, found = "", []
+    section, found, begun = "", [], ""
     # Not `splitlines`: a value may hold what Unicode calls a line's end.
-    for line in re.sub(r"\\\n\s*", " ", unit).split("\n"):
-        line = line.strip()
-        if line.startswith("["):
+    for part in unit.split("\n"):
+        if part.lstrip().startswith(("#", ";")):
+            # Also between the lines of one command, where its backslash does not count either.
+            continue
+        line = begun + part.strip()
+        begun = ""
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            begun = line[:-1] + " "
+        elif line.startswith("["):
             section = line
-        elif section == "[Service]" and not line.startswith(("#", ";")) and "=" in line:
+        elif section == "[Service]" and "=" in line:
             key, _, text = line.partition("=")
             found.append((key.strip(), text.strip()))
     return found
@@ -126,7 +131,7 @@ def _unquote(word: str) -> str:
     bare = re.sub(
         r"\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'", lambda m: m[1] if m[1] is not None else m[2], word
     )
-    return re.sub(r"\\(.)", r"\1", bare).replace("%%", "%").replace("$$", "$")
+    return re.sub(r"\\(.)", r"\1", bare).replace("%%", "%")
 
 
 def exit_status(shown: str) -> int | None:

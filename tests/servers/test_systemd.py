@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,21 @@ import pytest
 
 from pytest_ddtree.client.client import AsyncClient
 from pytest_ddtree.grid import BASELINE, Config
-from pytest_ddtree.servers.errors import DiedDuringStart, ForeignServer, ServerError
+from pytest_ddtree.servers.errors import (
+    DiedDuringStart,
+    FakedServer,
+    ForeignServer,
+    ServerError,
+    SetupRefused,
+)
 from pytest_ddtree.servers.handle import Server
+from pytest_ddtree.servers.host import Done, Host
+from pytest_ddtree.servers.lease import Lease
 from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.ports import PortHold
 from pytest_ddtree.servers.settings import ServerSettings
 from pytest_ddtree.servers.systemd import SystemdBackend
+from pytest_ddtree.servers.unit import Unit
 from pytest_ddtree.workload.watching import Watch
 
 from . import support
@@ -253,6 +263,70 @@ def test_link_lost(tmp_path: Path, machine: Machine) -> None:
     assert support.eventually(lambda: _serves(machine.port) == "team")
 
 
+@dataclass(frozen=True)
+class Flaky(Host):
+    """A host whose link is lost for some commands, before or after they were carried out there."""
+
+    lost: list[str] = field(default_factory=list)
+
+    def run(self, script: str, *, stdin: str = "", timeout_s: float = 60.0) -> Done:
+        when = self.lost.pop(0) if self.lost else ""
+        done = None if when == "before" else super().run(script, stdin=stdin, timeout_s=timeout_s)
+        if done is None or when == "after":
+            raise ServerError("the link is lost")
+        return done
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_after_a_renewal_that_failed_one_timer_is_left(machine: Machine, when: str) -> None:
+    """An older one would restore the unit amid a measurement."""
+    unit = Unit(Flaky(lost=["", when]), "llm", str(machine.root / "run"))
+    lease = Lease(unit, "token", 600.0)
+    try:
+        lease.hold()
+        with pytest.raises(ServerError, match="link is lost"):
+            lease.hold()
+        lease.hold()
+        assert machine.timers() == ["ddtree-lease-token-3"]
+    finally:
+        lease.end()
+
+
+@pytest.mark.parametrize("machine", [{"info": {"speculative_accept_threshold_single": 0.5}}], indirect=True)
+def test_nothing_is_left_of_a_server_that_is_refused_once_it_is_up(tmp_path: Path, machine: Machine) -> None:
+    assert support.eventually(lambda: _serves(machine.port) == "team")
+    with pool(tmp_path, machine) as servers:
+        with pytest.raises(FakedServer):
+            servers.get(B8)
+        assert _serves(machine.port) is None
+
+
+def test_what_the_user_says_of_port_and_name(tmp_path: Path, machine: Machine) -> None:
+    with (
+        held_port() as port,
+        pool(tmp_path, machine, server_args=("--port", str(port), "--served-model-name", "mine")) as servers,
+    ):
+        server = servers.get(B8)
+        assert server.url == f"http://127.0.0.1:{port}"
+        assert str(server.info["served_model_name"]).startswith("ddtree-b8-k8-w128-")
+
+
+def test_a_port_that_only_systemd_knows_is_named(tmp_path: Path, machine: Machine) -> None:
+    machine.unit.write_text(machine.unit.read_text().replace(f"--port {machine.port}", "--port %i"))
+    with pool(tmp_path, machine) as servers, pytest.raises(SetupRefused, match="'%i'") as caught:
+        servers.check([B8])
+    assert "--ddtree-server-args" in str(caught.value)
+    with pool(tmp_path, machine, server_args=("--port", "30000")) as servers:
+        servers.check([B8])
+
+
+def test_a_unit_with_a_dot_in_its_name(tmp_path: Path, machine: Machine) -> None:
+    shutil.copy(machine.unit, machine.unit.with_name("llm.v2.service"))
+    with pool(tmp_path, machine, unit="llm.v2") as servers:
+        servers.check([B8])
+    assert Unit(Host(), "llm.v2").folder == "/run/systemd/system/llm.v2.service.d"
+
+
 def test_unit_missing(tmp_path: Path, machine: Machine) -> None:
     with (
         pool(tmp_path, machine, unit="nope") as servers,
@@ -345,6 +419,15 @@ def test_host_unreachable(tmp_path: Path, machine: Machine) -> None:
         pytest.raises(ServerError, match=r"ssh://127\.0\.0\.1:1 cannot be reached by ssh"),
     ):
         servers.get(B8)
+
+
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    hold = PortHold.low("127.0.0.1")
+    try:
+        yield hold.port
+    finally:
+        hold.release()
 
 
 _OWNER = f"""

@@ -62,6 +62,26 @@ def test_without_what_a_config_sets() -> None:
     assert '"/models/a b"' in left.raw, "as its owner wrote it"
 
 
+def test_a_comment_between_the_lines_of_a_command_is_none_of_its_words() -> None:
+    command = unitfile.exec_start(
+        "[Service]\nExecStart=/bin/x --a 1 \\\n  # --tp 2 \\\n ; --old=3\n  --b 2 \\\n\nEnvironment=A=1\n"
+    )
+    assert command is not None
+    assert command.plain == ("/bin/x", "--a", "1", "--b", "2")
+    assert unitfile.surroundings("[Service]\nEnvironment=A=1 \\\n# B=2\nC=3\n") == (
+        {"A": "1", "C": "3"},
+        None,
+    )
+
+
+def test_a_dollar_of_a_variable_is_one() -> None:
+    """systemd expands nothing in Environment= but specifiers; `$$` would reach the server as two."""
+    text = unitfile.drop_in(unitfile.Command(("/bin/x",), ("/bin/x",)), [], {"A": "a$b", "P": "50%"})
+    assert "Environment=A=a$b\n" in text
+    assert unitfile.surroundings(text) == ({"A": "a$b", "P": "50%"}, None)
+    assert unitfile.surroundings("[Service]\nEnvironment=A=$$x\n") == ({"A": "$$x"}, None)
+
+
 def test_drop_in() -> None:
     command = unitfile.exec_start(UNIT)
     assert command is not None
