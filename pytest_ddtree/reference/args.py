@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,8 +120,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             raise ArgumentError(f"--{name.replace('_', '-')} must be at least {least}, got {value}.")
     if not 0 <= args.port <= 65535:
         raise ArgumentError(f"--port must be between 0 and 65535, got {args.port}.")
-    if args.startup_delay < 0:
-        raise ArgumentError(f"--startup-delay must not be negative, got {args.startup_delay}.")
+    if not 0 <= args.startup_delay < math.inf:
+        raise ArgumentError(
+            f"--startup-delay must be a number of seconds, 0 or more, got {args.startup_delay}."
+        )
     _check_speculative(args)
     return args
 

@@ -13,7 +13,6 @@ from .checkpoint import CheckpointError
 from .faults import plant
 from .faults.base import PlantError
 from .launch import load
-from .tokenizer import Tokenizer
 
 EXIT_USAGE = 2
 
@@ -38,7 +37,6 @@ def refusal(argv: Sequence[str]) -> str | None:
                 raise ArgumentError("--plant list prints the faults and serves nothing")
             plant(args.plant)
             load(args)
-            Tokenizer(args.tokenizer_path or args.model_path)
     except (ArgumentError, PlantError, CheckpointError) as error:
         return str(error)
     except SystemExit:

@@ -16,8 +16,17 @@ from .args import (
     ArgumentError,
     timeout_from_environment,
 )
-from .checkpoint import DraftCheckpoint, TargetCheckpoint, check_pair, load_draft, load_target
+from .chat import ChatError, ChatTemplate
+from .checkpoint import (
+    CheckpointError,
+    DraftCheckpoint,
+    TargetCheckpoint,
+    check_pair,
+    load_draft,
+    load_target,
+)
 from .settings import EngineSettings, SpeculativeSettings
+from .tokenizer import Tokenizer
 
 log = logging.getLogger("ddtree.reference")
 
@@ -27,10 +36,12 @@ class Loaded:
     target: TargetCheckpoint
     draft: DraftCheckpoint | None
     settings: EngineSettings
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
 
 
 def load(args: argparse.Namespace) -> Loaded:
-    """Read the checkpoints and resolve the settings.
+    """Read the checkpoints, the tokenizer and its chat template, and resolve the settings.
 
     Raises:
         CheckpointError: a checkpoint that cannot be run.
@@ -49,8 +60,12 @@ def load(args: argparse.Namespace) -> Loaded:
             f"--context-length {context} is longer than the checkpoint's {target.config.max_positions} positions."
         )
     total = args.max_total_tokens or DEFAULT_TOTAL_TOKENS
-    if total < args.page_size:
-        raise ArgumentError(f"--max-total-tokens {total} holds no page of {args.page_size} tokens.")
+    step = speculative.width if speculative is not None else 1
+    if total - total % args.page_size < step + 2:
+        raise ArgumentError(
+            f"--max-total-tokens {total} is too few: a request of two tokens and the {step} of one step must fit into "
+            f"whole pages of {args.page_size}."
+        )
     running = args.max_running_requests
     if running is None:
         running = PLAIN_RUNNING_REQUESTS
@@ -77,7 +92,15 @@ def load(args: argparse.Namespace) -> Loaded:
         waiting_timeout=timeout_from_environment("SGLANG_REQ_WAITING_TIMEOUT"),
         running_timeout=timeout_from_environment("SGLANG_REQ_RUNNING_TIMEOUT"),
     )
-    return Loaded(target, draft, settings)
+    tokenizer = Tokenizer(args.tokenizer_path or args.model_path)
+    return Loaded(target, draft, settings, tokenizer, _chat_template(tokenizer))
+
+
+def _chat_template(tokenizer: Tokenizer) -> ChatTemplate | None:
+    try:
+        return ChatTemplate(tokenizer.chat_template) if tokenizer.chat_template else None
+    except ChatError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _default_draft(args: argparse.Namespace) -> Path:

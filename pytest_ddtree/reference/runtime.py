@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from .checkpoint import DraftCheckpoint, TargetCheckpoint
 from .drafter import Drafter
@@ -12,7 +13,6 @@ from .memory import KVMemory
 from .model import Target
 from .numerics import make_numerics
 from .settings import EngineSettings, SpeculativeSettings
-from .tree import possible_nodes
 from .warming import Warmer
 
 
@@ -20,6 +20,7 @@ from .warming import Warmer
 class DraftSide:
     """The drafter with its own keys and values (same slots as the target's) and its settings."""
 
+    path: Path
     model: Drafter
     pool: KVPool
     settings: SpeculativeSettings
@@ -28,18 +29,12 @@ class DraftSide:
     @property
     def horizon(self) -> int:
         """Depths that the drafter predicts."""
-        return self.settings.block_size - 1
-
-    @property
-    def nodes(self) -> int:
-        """Draft nodes verified per step, the root excluded."""
-        if self.settings.algorithm == "DFLASH":
-            return self.horizon
-        return possible_nodes(self.settings.budget, self.settings.topk, self.horizon)
+        return self.settings.horizon
 
     @property
     def width(self) -> int:
-        return self.nodes + 1
+        """Rows verified per step."""
+        return self.settings.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +64,10 @@ def build_runtime(
     config = target.config.decoder
     slots = settings.max_total_tokens - settings.max_total_tokens % settings.page_size
     speculative = settings.speculative
-    reach = settings.context_length + (speculative.block_size if speculative else 0) + 1
+    # The verify rows of a last step; a planted fault numbers them in order instead of by depth.
+    reach = (
+        settings.context_length + (max(speculative.block_size, speculative.width) if speculative else 0) + 1
+    )
     model = Target(target, numerics, positions=reach)
     side: DraftSide | None = None
     if speculative is not None:
@@ -78,6 +76,7 @@ def build_runtime(
         small = draft.config.decoder
         drafter = Drafter(draft, model, numerics)
         side = DraftSide(
+            path=draft.path,
             model=drafter,
             pool=KVPool(small.num_layers, small.num_kv_heads, small.head_dim, slots),
             settings=speculative,

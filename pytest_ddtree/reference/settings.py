@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .tree import possible_nodes
+
 Algorithm = Literal["DFLASH", "DDTREE"]
 
 
@@ -17,6 +19,23 @@ class SpeculativeSettings:
     budget: int
     topk: int
     window: int | None
+
+    @property
+    def horizon(self) -> int:
+        """Depths that the drafter predicts."""
+        return self.block_size - 1
+
+    @property
+    def nodes(self) -> int:
+        """Draft nodes verified per step, the root excluded."""
+        if self.algorithm == "DFLASH":
+            return self.horizon
+        return possible_nodes(self.budget, self.topk, self.horizon)
+
+    @property
+    def width(self) -> int:
+        """Rows verified per step."""
+        return self.nodes + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,14 @@ class Tokenizer:
     """``tokenizer.json`` of a checkpoint directory and, where there is one, its chat template."""
 
     def __init__(self, path: Path) -> None:
+        """Raises CheckpointError for a directory without a tokenizer, and for files that are none."""
         file = path / "tokenizer.json"
         if not file.is_file():
             raise CheckpointError(f"{path} is no checkpoint: it has no tokenizer.json")
-        self._tokenizer = HFTokenizer.from_file(str(file))
+        try:
+            self._tokenizer = HFTokenizer.from_file(str(file))
+        except Exception as error:  # The library raises nothing more special.
+            raise CheckpointError(f"{file} cannot be read: {error}") from None
         self.chat_template = _chat_template(path)
 
     def encode(self, text: str) -> list[int]:
@@ -46,8 +50,11 @@ def _chat_template(path: Path) -> str | None:
     config = path / "tokenizer_config.json"
     if not config.is_file():
         return None
-    data: dict[str, Any] = json.loads(config.read_text(encoding="utf-8"))
-    template = data.get("chat_template")
+    try:
+        data: Any = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{config} is not valid JSON: {error}") from None
+    template = data.get("chat_template") if isinstance(data, dict) else None
     return template if isinstance(template, str) else None
 
 

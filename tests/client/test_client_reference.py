@@ -19,7 +19,7 @@ from pytest_ddtree.workload.measure import measure
 from pytest_ddtree.workload.prompts import PromptMaker
 
 WEIGHTS = Path(__file__).parents[2] / "pytest_ddtree" / "reference" / "weights"
-TREE = ["--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", str(WEIGHTS / "draft")]
+TREE = ["--speculative-algorithm", "DDTREE"]
 TREE += ["--speculative-ddtree-budget", "8", "--speculative-ddtree-topk", "4"]
 
 
@@ -76,6 +76,7 @@ def test_the_tree_answers_as_the_baseline_and_its_tokens_score_as_argmax(
         assert record.output_ids == expected.output_ids
         assert record.accept_length is not None
         assert expected.accept_length is None
+        assert drafting.server_info()["speculative_draft_model_path"] == str(WEIGHTS / "draft"), "the default"
         assert request.input_ids is not None
         scores = plain.score([*request.input_ids, *record.output_ids], len(request.input_ids))
         assert len(scores) == 16

@@ -35,6 +35,7 @@ def arguments(weights, *more):
         ),
         (["--page-size", "0"], "--page-size must be at least 1"),
         (["--port", "70000"], "--port must be between"),
+        (["--startup-delay", "nan"], "--startup-delay must be a number of seconds"),
         (
             [*TREE, "--speculative-num-draft-tokens", "4", "--speculative-dflash-block-size", "6"],
             "must agree",
@@ -52,6 +53,12 @@ def test_wrong_values_are_named(argv, words):
         ([*TREE, "--speculative-draft-window-size", "7"], "window_size=7, block_size=8"),
         ([*TREE, "--speculative-ddtree-topk", "100000"], "vocabulary of 320"),
         (["--context-length", "100000"], "longer than the checkpoint's 2048"),
+        (
+            ["--max-total-tokens", "2"],
+            "--max-total-tokens 2 is too few: a request of two tokens and the 1 of one step",
+        ),
+        ([*TREE, "--speculative-ddtree-budget", "16", "--max-total-tokens", "18"], "the 17 of one step"),
+        (["--page-size", "64", "--max-total-tokens", "63"], "whole pages of 64"),
     ],
 )
 def test_values_that_do_not_fit_the_checkpoint_are_named(tiny, argv, words):

@@ -261,3 +261,11 @@ def test_time_is_wasted_as_asked():
         patch.setattr("pytest_ddtree.reference.faults.serving.time.sleep", wake)
         hang.passed(None, [request], 0.1)
     assert len(waits) == 3
+
+
+def test_a_leak_takes_what_is_left_and_no_server_with_it(trained, prompts):
+    """Free pages run out before what is cached does: the fault is a leak, not a crash."""
+    with harness(trained, tree(8), plant(["cache_leaks:100000"])) as engine:
+        answers = engine.run(prompts[:3], replace(GREEDY, max_new_tokens=4))
+        assert [answer.last.completion_tokens for answer in answers][:1] == [4]
+        assert not engine.crashes

@@ -66,7 +66,8 @@ class CacheLeaks(Fault):
 
     def finished(self, runtime: Runtime, request: Request) -> None:
         if self.fires():
-            runtime.memory.pages.allocate(self.number)
+            pages = runtime.memory.pages
+            pages.allocate(min(self.number, pages.free_pages))
 
 
 class UsageOffByOne(Fault):
@@ -124,7 +125,7 @@ class CrashBeyondBlock(Fault):
 
     def started(self, runtime: Runtime) -> None:
         draft = runtime.draft
-        if draft is not None and draft.nodes > draft.settings.block_size - 1:
+        if draft is not None and draft.settings.nodes > draft.horizon:
             raise PlantedCrash("planted crash: the tree is larger than the block")
 
 

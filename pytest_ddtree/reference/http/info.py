@@ -81,7 +81,7 @@ def resolved_args(service: Service) -> dict[str, Any]:
     draft = service.engine.runtime.draft
     if speculative is not None and draft is not None:
         info |= {
-            "speculative_draft_model_path": str(args.speculative_draft_model_path),
+            "speculative_draft_model_path": str(draft.path),
             "speculative_num_steps": 1,
             "speculative_eagle_topk": 1,
             "speculative_num_draft_tokens": speculative.block_size,
@@ -121,7 +121,7 @@ async def server_info(request: Request) -> Response:
         | {
             "status": "ready" if service.ready else "starting",
             "max_total_num_tokens": memory.total,
-            "max_req_input_len": min(service.settings.context_length, memory.total) - 1,
+            "max_req_input_len": engine.runtime.max_request_tokens - 1,
             "launch_command": service.launch_command,
             "startup_time": service.started_at,
             "pid": os.getpid(),
@@ -181,7 +181,7 @@ async def health(request: Request) -> Response:
         return Response(status_code=503)
     began = time.perf_counter()
     params = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
-    rid, channel = service.submit([0], params, rid=f"HEALTH_CHECK_{time.time_ns()}", every=0)
+    _, channel = service.submit([0], params, rid=f"HEALTH_CHECK_{time.time_ns()}", every=0)
     answer = asyncio.ensure_future(channel.next())
     while time.perf_counter() - began < HEALTH_TIMEOUT_S:
         await asyncio.wait({answer}, timeout=HEALTH_POLL_S)
@@ -190,7 +190,7 @@ async def health(request: Request) -> Response:
         if service.frontend.last_update > began:
             break
     answer.cancel()
-    service.engine.abort(rid, "The health check is over.")
+    channel.leave()
     if service.frontend.last_update > began:
         return Response(status_code=200)
     log.error("Health check failed. The engine returned nothing for %.0f s.", HEALTH_TIMEOUT_S)

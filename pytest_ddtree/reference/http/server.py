@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import uvicorn
 
 from ..args import ArgumentError, parse
-from ..chat import ChatTemplate
 from ..checkpoint import CheckpointError
 from ..engine import Engine
 from ..faults import Switch, describe, plant
@@ -25,7 +24,6 @@ from ..faults.base import PlantError
 from ..launch import Loaded, load
 from ..runtime import Runtime, build_runtime
 from ..sampling import SamplingParams
-from ..tokenizer import Tokenizer
 from .app import build_app
 from .bridge import Frontend, Outbox
 from .observations import Observations
@@ -61,7 +59,6 @@ def main(argv: Sequence[str]) -> int:
     args.port = listener.getsockname()[1]
     try:
         loaded = load(args)
-        tokenizer = Tokenizer(args.tokenizer_path or args.model_path)
     except (ArgumentError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -73,8 +70,8 @@ def main(argv: Sequence[str]) -> int:
     if _has_uvloop():
         import uvloop
 
-        return uvloop.run(_serve(args, runtime, tokenizer, listener, command))
-    return asyncio.run(_serve(args, runtime, tokenizer, listener, command))
+        return uvloop.run(_serve(args, loaded, runtime, listener, command))
+    return asyncio.run(_serve(args, loaded, runtime, listener, command))
 
 
 def configure_log(level: str) -> None:
@@ -141,22 +138,22 @@ def _log_start(runtime: Runtime, loaded: Loaded) -> None:
 
 
 async def _serve(
-    args: argparse.Namespace, runtime: Runtime, tokenizer: Tokenizer, listener: socket.socket, command: str
+    args: argparse.Namespace, loaded: Loaded, runtime: Runtime, listener: socket.socket, command: str
 ) -> int:
     loop = asyncio.get_running_loop()
     outbox = Outbox(loop)
     observed = Observations()
-    engine = Engine(runtime, tokenizer, on_crash=_die, on_pass=outbox.flush)
+    engine = Engine(runtime, loaded.tokenizer, on_crash=_die, on_pass=outbox.flush)
     service = Service(
         args=args,
         settings=runtime.settings,
         engine=engine,
         frontend=Frontend(engine, outbox, observed),
         observed=observed,
-        tokenizer=tokenizer,
+        tokenizer=loaded.tokenizer,
         model_name=args.served_model_name or str(args.model_path),
         launch_command=command,
-        chat_template=ChatTemplate(tokenizer.chat_template) if tokenizer.chat_template else None,
+        chat_template=loaded.chat_template,
     )
     config = uvicorn.Config(
         build_app(service),
@@ -206,8 +203,10 @@ def _signalled(number: int, service: Service, stop: asyncio.Event) -> None:
 
 
 async def _warm_up(service: Service) -> None:
-    params = SamplingParams(max_new_tokens=8, temperature=0.0)
-    _, channel = service.submit(service.tokenizer.encode(WARM_UP_TEXT), params, rid="WARM_UP", every=0)
+    room = service.engine.runtime.max_request_tokens
+    ids = service.tokenizer.encode(WARM_UP_TEXT)[: max(room - 1, 1)]
+    params = SamplingParams(max_new_tokens=min(8, max(room - len(ids), 0)), temperature=0.0)
+    _, channel = service.submit(ids, params, rid="WARM_UP", every=0)
     while (await channel.next()).finish is None:
         pass
     await service.frontend.flush_cache()
