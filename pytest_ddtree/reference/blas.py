@@ -15,11 +15,18 @@ def _library() -> ctypes.CDLL | None:
     maps = Path("/proc/self/maps")
     if not maps.is_file():
         return None
-    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
-        path = line.rpartition(" ")[2]
+    path = _mapped(maps.read_text(encoding="utf-8", errors="surrogateescape"))
+    return None if path is None else ctypes.CDLL(path)
+
+
+def _mapped(maps: str) -> str | None:
+    """The path of NumPy's OpenBLAS in the lines of ``/proc/PID/maps``, None where there is none."""
+    for line in maps.splitlines():
+        # Five columns without spaces, then the path, which may have some.
+        path = "".join(line.split(maxsplit=5)[5:])
         # SciPy may have loaded a library of its own; the products here are NumPy's.
         if "openblas" in Path(path).name and "scipy.libs" not in path:
-            return ctypes.CDLL(path)
+            return path
     return None
 
 

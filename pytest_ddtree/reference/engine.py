@@ -97,7 +97,9 @@ class Engine:
 
     @property
     def running(self) -> int:
-        return len(self._scheduler.running) + len(self._scheduler.filling)
+        # In the order in which a request goes through them, or one on its way would be missed.
+        filling = len(self._scheduler.filling)
+        return filling + len(self._scheduler.running)
 
     @property
     def waiting(self) -> int:
@@ -106,8 +108,10 @@ class Engine:
     @property
     def occupancy(self) -> tuple[int, int]:
         """(running, waiting) such that a request on its way from the one to the other is in one of them at least."""
-        waiting = self.waiting
-        return self.running, waiting
+        before = self.waiting
+        running = self.running
+        # One that was retracted meanwhile is waiting again.
+        return running, max(before, self.waiting)
 
     @property
     def retracted(self) -> int:

@@ -14,6 +14,8 @@ import numpy as np
 from .arrays import F32, F64
 
 MASK64 = (1 << 64) - 1
+GREEDY_BELOW = 1e-6
+"""Temperatures below this are greedy, as in SGLang: logits divided by them would leave the numbers' range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0.0 or self.top_k == 1
+        return self.temperature < GREEDY_BELOW or self.top_k == 1
 
     @property
     def edits_logits(self) -> bool:

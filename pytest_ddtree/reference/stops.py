@@ -32,7 +32,10 @@ class Finish:
 
 
 class StopChecker:
-    """Watches one answer as SGLang does: the length first, then ids, which ``ignore_eos`` switches off, then the text."""
+    """Watches one answer as SGLang does: the length first, then ids, which ``ignore_eos`` switches off, then the text.
+
+    ``min_new_tokens`` bars ids alone; a stop string ends the answer before, too.
+    """
 
     def __init__(self, params: SamplingParams, eos_ids: Sequence[int], tokenizer: Tokenizer | None) -> None:
         self._params = params
@@ -63,23 +66,23 @@ class StopChecker:
             return Finish("stop", token)
         if self._detokenizer is not None:
             self._tail += self._detokenizer.push([token])
-            if not early:
-                for string in self._strings:
-                    if string in self._tail:
-                        return Finish("stop", string)
+            for string in self._strings:
+                if string in self._tail:
+                    return Finish("stop", string)
             self._tail = self._tail[-self._tail_length :] if self._tail_length else ""
         return None
 
 
-def visible_text(text: str, strings: Sequence[str], *, finished: bool, trim: bool) -> str:
-    """What of ``text`` may be shown: cut at a stop string, and while unfinished without a possible start of one."""
-    cut = len(text)
-    for string in strings:
-        at = text.find(string)
-        if at >= 0:
-            cut = min(cut, at if trim else at + len(string))
-    if cut < len(text) or finished:
-        return text[:cut]
+def visible_text(text: str, strings: Sequence[str], finish: Finish | None, *, trim: bool) -> str:
+    """What of ``text`` may be shown: cut at the stop string that ended it, and while unfinished without a possible start of one.
+
+    An answer that ended otherwise is whole, as in SGLang: its last token may complete a stop string too.
+    """
+    if finish is not None:
+        if not isinstance(finish.matched, str) or finish.matched not in text:
+            return text
+        at = text.find(finish.matched)
+        return text[: at if trim else at + len(finish.matched)]
     hold = 0
     for string in strings:
         for length in range(min(len(string) - 1, len(text)), hold, -1):

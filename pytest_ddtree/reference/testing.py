@@ -22,7 +22,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class TinyShape:
-    """Sizes of a random checkpoint pair; ``temperature`` scales the head's logits (smaller is sharper)."""
+    """Sizes of a random checkpoint pair; ``seed`` draws its weights."""
 
     vocab_size: int = 320
     hidden_size: int = 32

@@ -151,6 +151,10 @@ def test_cached_tokens_and_flush(baseline):
         ({"text": "a", "sampling_params": {"nonsense": 1}}, "Unknown sampling parameter 'nonsense'"),
         ({"text": "a", "sampling_params": {"regex": "a+"}}, "no constrained decoding"),
         ({"text": "a", "sampling_params": {"logit_bias": {"999": 1}}}, "outside the vocabulary"),
+        (
+            {"text": "a", "sampling_params": {"stop_token_ids": [7, -400], "min_new_tokens": 1}},
+            "ids, got -400",
+        ),
         ({"text": "a", "nonsense": 1}, "Unknown parameter 'nonsense'"),
         (
             {"text": "a", "return_logprob": True},
@@ -163,6 +167,19 @@ def test_bad_requests_are_answered_with_400(speculative, body, words):
         answer = client.post("/generate", json=body)
         assert answer.status_code == 400
         assert re.search(words, answer.json()["error"]["message"])
+
+
+def test_a_server_takes_what_it_says_it_takes(tiny):
+    """Little memory, and a context that the warm-up's text does not fit into."""
+    with (
+        server(tiny, "--context-length", "6", "--max-total-tokens", "5", speculative=False) as running,
+        running.client() as client,
+    ):
+        assert client.get("/health").status_code == 200
+        longest = client.get("/server_info").json()["max_req_input_len"]
+        for length, status in ((longest, 200), (longest + 1, 400)):
+            body = {"input_ids": [7] * length, "sampling_params": {"max_new_tokens": 1}}
+            assert client.post("/generate", json=body).status_code == status
 
 
 def test_bad_json_is_answered_with_400(speculative):
@@ -252,6 +269,20 @@ def test_chat_streams_what_it_answers(speculative):
         assert text == message["content"]
         assert chunks[-2]["choices"][0]["finish_reason"] == "length"
         assert chunks[-1]["usage"]["completion_tokens"] == 20
+
+
+def test_a_streamed_chat_scores_every_token(baseline):
+    """Also those whose text is held back: half a character, or what may become a marker."""
+    body = {
+        "model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 40, "temperature": 1, "seed": 3,
+        "ignore_eos": True, "logprobs": True, "top_logprobs": 1,
+    }  # fmt: skip
+    with baseline.client() as client:
+        whole = client.post("/v1/chat/completions", json=body).json()["choices"][0]["logprobs"]["content"]
+        chunks = [chunk["choices"][0] for chunk in stream(client, "/v1/chat/completions", body)]
+    scored = [entry for chunk in chunks if chunk["logprobs"] for entry in chunk["logprobs"]["content"]]
+    assert len(whole) == 40
+    assert [entry["token"] for entry in scored] == [entry["token"] for entry in whole]
 
 
 def test_information_and_metrics(speculative):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pytest_ddtree.reference.arena import CACHE_LINE, CHUNK_BYTES, Arena
 from pytest_ddtree.reference.attention import plan_attention
 from pytest_ddtree.reference.attention_parts import Chunk, cut_chunks, equal_steps
+from pytest_ddtree.reference.blas import _mapped
 from pytest_ddtree.reference.checkpoint import DecoderConfig, load_target
 from pytest_ddtree.reference.kv_pool import FRAME, KVPool, places
 from pytest_ddtree.reference.layers import swiglu
@@ -227,3 +228,15 @@ def test_safetensors_round_trip(tmp_path):
     (tmp_path / "y.safetensors").write_bytes(b"\xff" * 20)
     with pytest.raises(ValueError, match="no safetensors file"):
         read_tensors(tmp_path / "y.safetensors")
+
+
+def test_the_library_of_products_is_found_where_a_path_has_spaces():
+    line = "7f3c5e000000-7f3c5e0ab000 r-xp 00000000 08:01 1311 "
+    found = "/home/some one/my tests/.venv/numpy.libs/libscipy_openblas64_-ff651d7f.so"
+    lines = [
+        "7ffd1000-7ffd2000 rw-p 00000000 00:00 0 [stack]",
+        "7f3c5d000000-7f3c5d0ab000 rw-p 00000000 00:00 0",
+    ]
+    scipys = f"{line}/home/some one/.venv/scipy.libs/libscipy_openblas-68440149.so"
+    assert _mapped("\n".join([*lines, scipys, line + found])) == found
+    assert _mapped("\n".join([*lines, scipys])) is None

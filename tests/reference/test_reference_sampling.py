@@ -85,3 +85,11 @@ def test_penalties_and_bias_are_exact():
 def test_log_softmax_is_normalised():
     rows = log_softmax(np.array([[1000.0, 999.0], [-5.0, 5.0]], dtype=np.float32))
     np.testing.assert_allclose(np.exp(rows.astype(float)).sum(axis=-1), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1e-320, 1e-50, 9e-7])
+def test_a_temperature_that_logits_cannot_be_divided_by_is_greedy(temperature):
+    logits = np.array([0.5, 8.0, -3.0, 0.0], dtype=np.float32)
+    assert [choose(logits, SamplingParams(temperature=temperature), seed, 5) for seed in range(20)] == [
+        1
+    ] * 20

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from pytest_ddtree.reference.chat import ChatError, ChatTemplate
 from pytest_ddtree.reference.reasoning import ReasoningSplitter
 from pytest_ddtree.reference.sampling import SamplingParams
-from pytest_ddtree.reference.stops import StopChecker, visible_text
+from pytest_ddtree.reference.stops import Finish, StopChecker, visible_text
 from pytest_ddtree.reference.testing import CHAT_TEMPLATE
 from pytest_ddtree.reference.tokenizer import Detokenizer, Tokenizer
+
+LENGTH = Finish("length")
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +49,39 @@ def test_shown_text_never_has_to_be_taken_back(strings, parts):
     full, shown = "", ""
     for number, part in enumerate(parts):
         full += part
-        hit = any(string in full for string in strings)
-        last = hit or number == len(parts) - 1
-        now = visible_text(full, strings, finished=last, trim=True)
+        hit = next((string for string in strings if string in full), None)
+        finish = LENGTH if number == len(parts) - 1 else None
+        if hit is not None:
+            finish = Finish("stop", hit)
+        now = visible_text(full, strings, finish, trim=True)
         assert now.startswith(shown)
         shown = now
-        if hit:
-            break
-    cut = min((full.find(string) for string in strings if string in full), default=len(full))
-    assert shown == (full[:cut] if parts else "")
+        if hit is not None:
+            assert shown == full[: full.find(hit)]
+            return
+    assert shown == full
 
 
 def test_stop_string_may_be_kept():
-    assert visible_text("abXYcd", ["XY"], finished=True, trim=False) == "abXY"
-    assert visible_text("abX", ["XY"], finished=False, trim=True) == "ab"
-    assert visible_text("abX", ["XY"], finished=True, trim=True) == "abX"
+    stopped = Finish("stop", "XY")
+    assert visible_text("abXYcd", ["XY"], stopped, trim=False) == "abXY"
+    assert visible_text("abXYcd", ["XY"], stopped, trim=True) == "ab"
+    assert visible_text("abX", ["XY"], None, trim=True) == "ab"
+    assert visible_text("abX", ["XY"], LENGTH, trim=True) == "abX"
+
+
+def test_what_ended_at_its_length_is_whole():
+    """Its last token may complete a stop string, which then ended nothing."""
+    assert visible_text("abXY", ["XY"], LENGTH, trim=True) == "abXY"
+
+
+def test_a_stop_string_ends_an_answer_before_its_least_length_too(tokenizer):
+    """As in SGLang, where `min_new_tokens` bars ids alone: what is shown and what is counted end together."""
+    params = SamplingParams(max_new_tokens=50, min_new_tokens=40, stop=("return",))
+    checker = StopChecker(params, (), tokenizer)
+    ids = tokenizer.encode("    if x:\n        return None\n    y = 1\n")
+    ends = [finish for token in ids if (finish := checker.push(token)) is not None]
+    assert ends[0] == Finish("stop", "return")
 
 
 def test_stop_checker_finds_strings_across_tokens(tokenizer):
@@ -107,6 +127,10 @@ def test_chat_template_renders_and_refuses():
     assert template.render(messages, {"enable_thinking": False}).endswith("<think>\n\n</think>\n\n")
     with pytest.raises(ChatError, match="no such role"):
         ChatTemplate("{{ raise_exception('no such role') }}").render(messages, {})
+    with pytest.raises(ChatError, match="gets add_generation_prompt, messages from the server"):
+        template.render(messages, {"messages": [], "add_generation_prompt": False})
+    with pytest.raises(ChatError, match="refuses the messages"):
+        ChatTemplate("{{ 'depth ' + depth }}").render(messages, {"depth": 3})
 
 
 def test_trained_template_has_both_modes(tokenizer):

@@ -36,7 +36,7 @@ class AnswerText:
             self._detokenizer.finish()
         full = self._detokenizer.text
         if self._params.stop:
-            full = visible_text(full, self._params.stop, finished=finish is not None, trim=trim)
+            full = visible_text(full, self._params.stop, finish, trim=trim)
         fresh = full[len(self.text) :]
         self.text = full
         return fresh
@@ -113,14 +113,19 @@ class Answer:
         meta: dict[str, Any] = {"e2e_latency": elapsed}
         if update.verify_steps and self._speculative is not None:
             meta |= speculation_meta(update, self._speculative.block_size)
-        first = self._first_at or now
-        meta |= {
+        return meta | {
             "request_received_ts": self._received_at,
             "api_server_dispatch_finish_ts": self._dispatched_at,
             "request_finished_ts": now,
-            "decode_throughput": update.completion_tokens / max(now - first, 1e-3),
+            "decode_throughput": throughput(update, time.perf_counter()),
         }
-        return meta
+
+
+def throughput(update: Update, now: float) -> float:
+    """Tokens behind the first over the seconds since it, by the engine's clock; 0 where there are none."""
+    if update.completion_tokens < 2 or not update.first_token_at:
+        return 0.0
+    return (update.completion_tokens - 1) / max(now - update.first_token_at, 1e-9)
 
 
 def speculation_meta(update: Update, draft_tokens: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -18,7 +19,7 @@ from .service import Service
 log = logging.getLogger("ddtree.reference")
 OPEN_PATHS = frozenset({"/health", "/health_generate", "/metrics"})
 """Reachable without an API key."""
-PHRASES = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 503: "Service Unavailable"}
+PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class AccessLog:

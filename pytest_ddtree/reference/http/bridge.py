@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ..engine import Engine
 from ..hooks import Hooks
@@ -29,7 +30,7 @@ class Outbox:
     def flush(self) -> None:
         """Engine thread: wake the loop if something is pending."""
         if self._pending:
-            self._loop.call_soon_threadsafe(self._drain)
+            _call(self._loop, self._drain)
 
     def _drain(self) -> None:
         self.last_update = time.perf_counter()
@@ -108,10 +109,19 @@ async def _told(command: Callable[[Callable[[bool], None]], None]) -> bool:
     future: asyncio.Future[bool] = loop.create_future()
 
     def done(value: bool) -> None:
-        loop.call_soon_threadsafe(_set, future, value)
+        _call(loop, _set, future, value)
 
     command(done)
     return await future
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *values: Any) -> None:
+    """Engine thread: have the loop call a function, unless it is closed: a long pass may outlive the server's last second."""
+    try:
+        loop.call_soon_threadsafe(function, *values)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
 
 
 def _set(future: asyncio.Future[bool], value: bool) -> None:

@@ -143,7 +143,7 @@ class Work:
         yield DONE
 
     def _chunks(self, choice: Choice, piece: Piece, *, opening: bool) -> list[bytes]:
-        """Chunks of one update: thinking, answer, and an empty one that closes a chat choice."""
+        """Chunks of one update: thinking, answer, and an empty one that closes a chat choice or has nothing to show yet."""
         logprobs = self._logprobs(choice)
         last = choice.finish is not None
         if not self._chat:
@@ -159,8 +159,9 @@ class Work:
         if piece.content:
             chunks.append(self._chunk(choice, empty | {"content": piece.content}, logprobs, last=False))
             logprobs = None
-        if last:
-            chunks.append(self._chunk(choice, empty, logprobs, last=True))
+        if last or (logprobs is not None and not chunks):
+            # Tokens whose text is held back have their log-probabilities now.
+            chunks.append(self._chunk(choice, empty, logprobs, last=last))
         return chunks
 
     def _logprobs(self, choice: Choice) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..chat import ChatError, ChatTemplate
@@ -197,7 +197,7 @@ def parse_chat(body: Mapping[str, Any], service: Service, template: ChatTemplate
     parser = service.args.reasoning_parser if _bool(body, "separate_reasoning", default=True) else None
     return OpenAIInput(
         prompts=[ids],
-        params=replace(params),
+        params=params,
         rid=_rid(body),
         stream=_bool(body, "stream"),
         include_usage=usage,

@@ -55,11 +55,7 @@ def sampling_params(raw: Mapping[str, Any], vocab_size: int) -> SamplingParams:
         elif key == "stop":
             fields["stop"] = _strings(value)
         elif key == "stop_token_ids":
-            fields["stop_token_ids"] = (
-                tuple(_integer(key, token) for token in value or ()) if _is_list(value) else ()
-            )
-            if value is not None and not _is_list(value):
-                raise RequestError(f"stop_token_ids must be a list of integers, got {value!r}.")
+            fields["stop_token_ids"] = _stop_ids(value)
         elif key == "logit_bias":
             fields["logit_bias"] = _bias(value, vocab_size)
         else:
@@ -109,8 +105,15 @@ def _boolean(key: str, value: object) -> bool:
     return value
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
+def _stop_ids(value: object) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise RequestError(f"stop_token_ids must be a list of integers, got {value!r}.")
+    ids = tuple(_integer("stop_token_ids", token) for token in value)
+    if any(token < 0 for token in ids):
+        raise RequestError(f"stop_token_ids must be token ids, got {min(ids)}.")
+    return ids
 
 
 def _strings(value: object) -> tuple[str, ...]:

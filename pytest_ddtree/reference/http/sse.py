@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -14,7 +15,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class EventStream(Response):
-    """Sends every item of ``events`` as a body part; ``gone`` runs when the client leaves before the end."""
+    """Sends every item of ``events`` as a body part; ``gone`` runs when they fail or the client leaves before the end."""
 
     media_type = "text/event-stream"
 
@@ -34,7 +35,7 @@ class EventStream(Response):
             if sender.done():
                 sender.result()
         finally:
-            finished = sender.done() and not sender.cancelled() and sender.exception() is None
+            finished = _succeeded(sender)
             for task in (watcher, sender):
                 if not task.done():
                     task.cancel()
@@ -56,11 +57,15 @@ async def _wait_for_departure(receive: Receive) -> None:
             return
 
 
+def _succeeded(task: asyncio.Future[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
 async def unless_gone(request: Request, work: Awaitable[Response], gone: Callable[[], None]) -> Response:
-    """Await ``work``, but give up and call ``gone`` when the client leaves first.
+    """Await ``work``; ``gone`` runs when it fails, and when the client leaves first, which ends it.
 
     Raises:
-        ClientDisconnect: it left.
+        ClientDisconnect: the client left. Else what ``work`` raises.
     """
     watcher = asyncio.ensure_future(_wait_for_departure(request.receive))
     worker = asyncio.ensure_future(work)
@@ -70,7 +75,7 @@ async def unless_gone(request: Request, work: Awaitable[Response], gone: Callabl
             return worker.result()
         raise ClientDisconnect
     finally:
-        finished = worker.done()
+        finished = _succeeded(worker)
         for task in (watcher, worker):
             if not task.done():
                 task.cancel()
