@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from pytest_ddtree.dialects import registry
-from pytest_ddtree.option_values import argument, port
+from pytest_ddtree.option_values import argument, port, shell_words
 from pytest_ddtree.servers import chosen, gpu, lock, ports, stale
 from pytest_ddtree.servers.argv import environment
 from pytest_ddtree.servers.errors import ServerError
@@ -54,7 +54,9 @@ def run(argv: Sequence[str]) -> int:
         help="interpreter that has SGLang; without it SGLang is looked for in the one that runs now",
     )
     parser.add_argument("--sglang-src", type=Path, help="SGLang checkout, put first on PYTHONPATH")
-    parser.add_argument("--launch-prefix", default="", help="words before the server's command")
+    parser.add_argument(
+        "--launch-prefix", type=argument(shell_words), default=(), help="words before the server's command"
+    )
     parser.add_argument("--dialect", help="how the build spells a config; default: probed")
     parser.add_argument("--port", type=argument(port), help="a port that must be free")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
@@ -124,15 +126,13 @@ def _sglang(options: argparse.Namespace, wanted: bool) -> Iterator[Finding]:
             "name the one that has it: pytest-ddtree doctor --python PATH",
         )
         return
-    import shlex
-
     with tempfile.TemporaryDirectory(prefix="ddtree-doctor-") as folder:
         settings = ServerSettings(
             kind="sglang",
             run_dir=Path(folder),
             python=options.python,
             sglang_src=options.sglang_src,
-            launch_prefix=tuple(shlex.split(options.launch_prefix)),
+            launch_prefix=options.launch_prefix,
             dialect=options.dialect,
         )
         try:
@@ -182,7 +182,10 @@ def _gpus(wanted: bool) -> Iterator[Finding]:
         return
     limit = os.environ.get("CUDA_VISIBLE_DEVICES")
     for device in found.devices():
-        text = f"{device.index}: {device.name}, {device.free // _MIB} of {device.total // _MIB} MiB free, {device.uuid}"
+        memory = ""
+        if device.free is not None and device.total is not None:
+            memory = f"{device.free // _MIB} of {device.total // _MIB} MiB free, "
+        text = f"{device.index}: {device.name}, {memory}{device.uuid}"
         holder = lock.holder(f"gpu-{device.uuid}")
         yield Finding("GPU", "note" if holder else "ok", text + (f"; in use by {holder}" if holder else ""))
     if limit is not None:

@@ -8,23 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pytest_ddtree.servers import proc
+from pytest_ddtree.servers.processes import until
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device; memory in bytes."""
+    """One device; memory in bytes, None where it has none of its own that the driver could tell of."""
 
     index: int
     uuid: str
     name: str
-    total: int
-    free: int
+    total: int | None
+    free: int | None
 
 
 class Gpus(Protocol):
     """What the life cycle asks of the GPUs of a host."""
 
     def devices(self) -> Sequence[Gpu]:
-        """All devices, in NVML's order."""
+        """All devices that answer, in NVML's order."""
 
     def holders(self) -> set[int]:
         """Process ids (of this pid namespace) that hold memory on any device."""
@@ -43,23 +46,30 @@ class Nvml:
         nvml = self._nvml
         found = []
         for index in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
-            found.append(Gpu(index, _text(uuid), _text(name), int(memory.total), int(memory.free)))
+            # One that is lost must not keep the others from being known, nor a server from being stopped.
+            with contextlib.suppress(nvml.NVMLError):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
+                found.append(Gpu(index, _text(uuid), _text(name), *self._memory(handle)))
         return found
+
+    def _memory(self, handle: Any) -> tuple[int | None, int | None]:
+        try:
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+        except self._nvml.NVMLError:
+            return None, None
+        return int(memory.total), int(memory.free)
 
     def holders(self) -> set[int]:
         nvml = self._nvml
         pids: set[int] = set()
         for index in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
             for ask in (
                 nvml.nvmlDeviceGetComputeRunningProcesses,
                 nvml.nvmlDeviceGetGraphicsRunningProcesses,
             ):
                 with contextlib.suppress(nvml.NVMLError):
-                    pids |= {int(process.pid) for process in ask(handle)}
+                    pids |= {int(process.pid) for process in ask(nvml.nvmlDeviceGetHandleByIndex(index))}
         return pids
 
 
@@ -68,6 +78,20 @@ def load() -> Gpus | None:
     with contextlib.suppress(Exception):
         return Nvml()
     return None
+
+
+def still_held(gpus: Gpus | None, pids: set[int], seconds: float) -> list[int]:
+    """Which of these processes, which have ended, hold memory after the driver had this long to release it; none without NVML.
+
+    An id whose process lives is somebody else's by now.
+    """
+    if gpus is None:
+        return []
+
+    def held() -> list[int]:
+        return [pid for pid in sorted(gpus.holders() & pids) if not ((now := proc.read(pid)) and now.alive)]
+
+    return held() if not until(lambda: not held(), seconds) else []
 
 
 def visible(wanted: Sequence[str] | None, gpus: Gpus | None) -> tuple[str, ...]:

@@ -159,7 +159,7 @@ class Server:
         text = logs.read(running.log_path) if code is not None or self._fault else ""
         if code is not None:
             raise ServerDied(
-                f"the server of {self.config.id} ended while it was in use ({describe_exit(code)})",
+                f"the server of {self.config.id} ended while it was in use ({describe_end(code, text)})",
                 why=logs.root_cause(text),
                 log_path=running.log_path,
                 log_tail=logs.tail(text),
@@ -177,6 +177,11 @@ class Server:
 
     def _condemn(self, why: str) -> None:
         self._fault = why
+
+
+def describe_end(code: int, log: str) -> str:
+    """`describe_exit` of a process with this log."""
+    return describe_exit(code, explained=logs.classify(log) is not None)
 
 
 def describe_exit(code: int, *, explained: bool = False) -> str:

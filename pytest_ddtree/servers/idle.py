@@ -226,18 +226,21 @@ def _gauges(http: Http) -> Load:
 
 
 def _since(path: Path | None, start: int) -> tuple[str, int]:
-    """What was written to a log from byte `start` on, and where it ends now. Its first line is ours: what was run."""
+    """The whole lines that a log has from byte `start` on, and where they end. Its first line is ours: what was run."""
     if path is None:
         return "", start
     try:
         size = path.stat().st_size
+        begin = max(start if start <= size else 0, size - _MOST_LOG)
         with path.open("rb") as file:
-            file.seek(max(start if start <= size else 0, size - _MOST_LOG))
-            data = file.read(_MOST_LOG)
+            file.seek(begin)
+            # It may have grown since: what comes now is for the next look, and so is a line that is not at its end.
+            data = file.read(size - begin)
     except OSError:
         return "", start
-    text = data.decode(errors="replace")
-    return (text.partition("\n")[2] if text.startswith("$ ") else text), size
+    whole = data[: data.rfind(b"\n") + 1]
+    text = whole.decode(errors="replace")
+    return (text.partition("\n")[2] if text.startswith("$ ") else text), begin + len(whole)
 
 
 def _count(value: Any) -> int | None:

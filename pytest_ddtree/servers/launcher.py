@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from pytest_ddtree.servers import secrets
 from pytest_ddtree.servers.errors import ConfigNotSupported
 
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
@@ -113,7 +114,7 @@ def _container(
     if not _host_network(options):
         raise ConfigNotSupported(
             "the container of --ddtree-launch-prefix has a network of its own, so the port of each start cannot be reached",
-            why=shlex.join(prefix),
+            why=shlex.join(secrets.arguments(prefix)),
             hint="add --network host",
         )
     given = _value(options, "--name")

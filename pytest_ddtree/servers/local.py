@@ -181,10 +181,14 @@ class LocalBackend:
                 ]
                 ready = self._wait(order, Nodes(supervisor, launches), url, served_name, hold.release)
                 refuse_fakes(order.title, faked.after_start(ready.info))
-            except BaseException:
+            except BaseException as error:
                 # Also for KeyboardInterrupt: whoever asked for this server never gets a handle to stop it with.
-                for launch in launches:
-                    supervisor.stop(launch, min(5.0, self._settings.stop_timeout_s))
+                stops = [
+                    supervisor.stop(launch, min(5.0, self._settings.stop_timeout_s)) for launch in launches
+                ]
+                if isinstance(error, ServerError) and not order.closing():
+                    # The next config would find the memory of this one taken.
+                    gpu.still_held(self._gpus, {pid for stopped in stops for pid in stopped.pids}, _GPU_S)
                 raise
         finally:
             hold.release()
@@ -288,10 +292,8 @@ class LocalBackend:
         return HostLocks(names, timeout_s=settings.lock_timeout_s, progress=self._progress)
 
     def _await_gpu(self, running: Running, pids: set[int]) -> None:
-        gpus = self._gpus
-        if gpus is None or until(lambda: not gpus.holders() & pids, _GPU_S):
+        if not (held := gpu.still_held(self._gpus, pids, _GPU_S)):
             return
-        held = sorted(gpus.holders() & pids)
         raise StopFailed(
             f"{running.launch} is stopped, but its processes {', '.join(map(str, held))} still hold GPU memory after {_GPU_S:g} s",
             hint="the driver is still tearing them down or hangs: see nvidia-smi and dmesg",

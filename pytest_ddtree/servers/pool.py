@@ -18,7 +18,7 @@ from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import kinds, logs
 from pytest_ddtree.servers.backend import Backend, Order
 from pytest_ddtree.servers.errors import ConfigEnded, PoolClosed, ServerError
-from pytest_ddtree.servers.handle import Running, Server, describe_exit
+from pytest_ddtree.servers.handle import Running, Server, describe_end
 from pytest_ddtree.servers.local import LocalBackend
 from pytest_ddtree.servers.settings import ServerSettings
 
@@ -208,10 +208,10 @@ class ServerPool:
             return None
         running = server.current
         code = running.exit_code()
-        fault = server._fault or (f"ended with {describe_exit(code)}" if code is not None else "is gone")
-        self._faults.setdefault(server, []).append(fault)
         server.refresh_log()
         text = logs.read(running.log_path)
+        gone = "it is gone" if code is None else f"it ended ({describe_end(code, text)})"
+        self._faults.setdefault(server, []).append(server._fault or gone)
         self._stop(server)
         if len(self._faults[server]) >= FAULTS_ALLOWED:
             first, last = self._faults[server][0], self._faults[server][-1]

@@ -13,7 +13,7 @@ from typing import Any
 from pytest_ddtree.dialects.build import ENV_KNOBS, Build, flags_of_help
 from pytest_ddtree.servers import logs, source
 from pytest_ddtree.servers.argv import package_root
-from pytest_ddtree.servers.errors import SetupRefused, StartFailed
+from pytest_ddtree.servers.errors import PoolClosed, SetupRefused, StartFailed
 from pytest_ddtree.servers.handle import describe_exit
 from pytest_ddtree.servers.launcher import prepare
 from pytest_ddtree.servers.processes import write_head
@@ -79,7 +79,7 @@ def probe(
     """Run the build's interpreter twice: to find its package, and for its help.
 
     A build whose files have not changed since it answered in this process is not asked again: builds that take turns would wait
-    for its imports at every stay. Raises SetupRefused when it has no SGLang, StartFailed when that does not answer.
+    for its imports at every stay. Raises SetupRefused when it has no SGLang, StartFailed when that does not answer, PoolClosed.
     """
     who = _who(settings, env)
     known = _ANSWERED.get(who)
@@ -179,6 +179,8 @@ def _run(
     )
     code = supervisor.wait_exit(name, min(PROBE_S, settings.start_timeout_s))
     supervisor.stop(name, 2.0)
+    if supervisor.stopping:
+        raise PoolClosed("the build was not asked to the end: the servers are being stopped", log_path=log)
     text = logs.body(log)
     if code is None:
         waited = min(PROBE_S, settings.start_timeout_s)

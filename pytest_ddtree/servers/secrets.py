@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 HIDDEN = "***"
-_FLAGS = ("--api-key", "--admin-api-key")
-_FIELDS = ("api_key", "admin_api_key")
+_FLAGS = ("--api-key", "--admin-api-key", "--ssl-keyfile-password")
+_FIELDS = ("api_key", "admin_api_key", "ssl_keyfile_password")
 _WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+_VARIABLE = re.compile(r"(?P<head>(?:--env=|-e)?(?P<name>[A-Za-z_]\w*)=).*", re.DOTALL)
+"""A variable as `env` and the clients of containers take it."""
 
 
 def arguments(argv: Sequence[str]) -> tuple[str, ...]:
-    """A command line with the values of key flags hidden."""
+    """A command line with the values of key flags hidden, and those of variables whose names speak of keys."""
     hidden: list[str] = []
     previous = ""
     for word in argv:
@@ -21,6 +24,8 @@ def arguments(argv: Sequence[str]) -> tuple[str, ...]:
             hidden.append(HIDDEN)
         elif sign and flag in _FLAGS:
             hidden.append(f"{flag}={HIDDEN}")
+        elif (variable := _VARIABLE.fullmatch(word)) and _speaks_of_keys(variable["name"]):
+            hidden.append(variable["head"] + HIDDEN)
         else:
             hidden.append(word)
         previous = word
@@ -29,9 +34,11 @@ def arguments(argv: Sequence[str]) -> tuple[str, ...]:
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
     """Environment variables with the values of those hidden whose names speak of keys."""
-    return {
-        name: HIDDEN if any(word in name.upper() for word in _WORDS) else value for name, value in env.items()
-    }
+    return {name: HIDDEN if _speaks_of_keys(name) else value for name, value in env.items()}
+
+
+def _speaks_of_keys(name: str) -> bool:
+    return any(word in name.upper() for word in _WORDS)
 
 
 def fields(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """A checkout's revision, whether it is changed, and a hash of what is changed (untracked Python files included)."""
+    """A checkout's revision, whether it is changed, and a hash of what is changed (untracked Python files included).
+
+    What cannot be read counts as changed, without a hash: the revision alone does not say what runs.
+    """
 
     path: Path
     revision: str | None = None
@@ -24,21 +27,27 @@ class SourceState:
         """`1a2b3c4d5e6f`, with `+` and the start of the diff's hash when the tree is changed; the path outside git."""
         if self.revision is None:
             return str(self.path)
-        return self.revision[:12] + (f"+{(self.diff_sha256 or '')[:8]}" if self.dirty else "")
+        return self.revision[:12] + (f"+{(self.diff_sha256 or '?')[:8]}" if self.dirty else "")
 
 
 def state(path: Path) -> SourceState:
-    """The git state of the checkout that holds `path`; without git or outside a checkout, the path alone."""
+    """The git state of the checkout that `path` is part of; without git or outside a checkout, the path alone.
+
+    A folder that lies in a checkout and has nothing in its revision, such as an environment in a project, is none of its parts.
+    """
     revision = _git(path, "rev-parse", "HEAD")
-    if revision is None:
+    if revision is None or not _git(path, "ls-tree", "--name-only", "HEAD"):
         return SourceState(path)
-    branch = _git(path, "rev-parse", "--abbrev-ref", "HEAD")
-    diff = _git(path, "diff", "HEAD", "--binary") or ""
-    listed = _git(path, "ls-files", "--others", "--exclude-standard", "--full-name", "--", "*.py") or ""
+    branch = (_git(path, "rev-parse", "--abbrev-ref", "HEAD") or "").strip() or None
+    # Nothing of how the user likes to see a diff.
+    diff = _git(path, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+    listed = _git(path, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", "--", "*.py")
+    if diff is None or listed is None:
+        return SourceState(path, revision.strip(), branch, True)
     top = Path((_git(path, "rev-parse", "--show-toplevel") or str(path)).strip())
-    new = sorted(line for line in listed.splitlines() if line)
+    new = sorted(name for name in listed.split("\0") if name)
     if not diff and not new:
-        return SourceState(path, revision.strip(), (branch or "").strip() or None)
+        return SourceState(path, revision.strip(), branch)
     digest = hashlib.sha256(diff.encode())
     for name in new:
         digest.update(name.encode() + b"\0")
@@ -46,7 +55,7 @@ def state(path: Path) -> SourceState:
             digest.update((top / name).read_bytes())
         except OSError:
             digest.update(b"unreadable")
-    return SourceState(path, revision.strip(), (branch or "").strip() or None, True, digest.hexdigest())
+    return SourceState(path, revision.strip(), branch, True, digest.hexdigest())
 
 
 def stamp(path: Path) -> str:

@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pytest_ddtree.servers import proc, registry
+from pytest_ddtree.servers.supervisor import HELPER_S
 
 _PATIENCE_S = 10.0
-"""What the supervisor of a dead pytest gets to finish by itself."""
+"""What the supervisor of a dead pytest gets to finish by itself..."""
+_HELPERS_S = HELPER_S + 2.0
+"""... and more where it has stop commands to run: cut off, a container would be there half."""
 
 
 @dataclass(slots=True)
@@ -79,16 +82,18 @@ def find(*, living_owners: bool = False) -> list[Leftover]:
 
 def remove(leftovers: Sequence[Leftover]) -> list[str]:
     """Stop leftovers: their supervisor if it lives, else directly. Returns what could not be removed, in words."""
-    for leftover in leftovers:
-        if leftover.supervisor is not None:
-            proc.send(leftover.supervisor, signal.SIGTERM)
-    _until_gone(
-        [leftover.supervisor for leftover in leftovers if leftover.supervisor is not None], _PATIENCE_S
-    )
+    supervised = [leftover for leftover in leftovers if leftover.supervisor is not None]
+    for leftover in supervised:
+        _send(leftover.supervisor, signal.SIGTERM)
+    slow = any(leftover.stop_commands for leftover in supervised)
+    _until_gone([leftover.supervisor for leftover in supervised], _PATIENCE_S + _HELPERS_S * slow)
     stuck: list[str] = []
     for leftover in leftovers:
-        orphaned = leftover.supervisor is None
-        if orphaned:
+        hung = leftover.supervisor is not None and proc.same(leftover.supervisor)
+        if hung:
+            _send(leftover.supervisor, signal.SIGKILL)
+            _until_gone([leftover.supervisor], 5.0)
+        if hung or leftover.supervisor is None:
             for command in leftover.stop_commands:
                 try:
                     subprocess.run(
@@ -123,8 +128,13 @@ def _leftover(found: dict[str, Leftover], run_id: str) -> Leftover | None:
     return found[run_id]
 
 
-def _until_gone(processes: Sequence[proc.Process], seconds: float) -> None:
+def _send(process: proc.Process | None, number: int) -> None:
+    if process is not None:
+        proc.send(process, number)
+
+
+def _until_gone(processes: Sequence[proc.Process | None], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while any(proc.same(process) for process in processes) and time.monotonic() < deadline:
+    while any(process and proc.same(process) for process in processes) and time.monotonic() < deadline:
         with contextlib.suppress(InterruptedError):
             time.sleep(0.05)

@@ -246,19 +246,23 @@ class Supervisor:
         """The supervisor is gone (somebody killed it): remove by marker what it leaves, all launches for None."""
         began = time.monotonic()
         code = self._exits.get(launch) if launch else None
-        prefix = f"{self.run_id}/{launch or ''}"
-        killed: list[int] = []
+        killed: dict[int, None] = {}
         while True:
             found = [
                 process
                 for process in proc.table().values()
                 if process.alive
                 and process.pid != self._process.pid
-                and (proc.marker(process.pid) or "").startswith(prefix)
+                and _is_of(proc.marker(process.pid), self.run_id, launch)
             ]
             if not found or time.monotonic() - began > 5.0:
                 left = tuple((process.pid, proc.command(process.pid)) for process in found)
                 return Stopped(code, tuple(killed), left, time.monotonic() - began, tuple(killed))
             proc.kill_all(found)
-            killed += [process.pid for process in found]
+            killed.update(dict.fromkeys(process.pid for process in found))
             time.sleep(0.05)
+
+
+def _is_of(marker: str | None, run_id: str, launch: str | None) -> bool:
+    run, _, named = (marker or "").partition("/")
+    return run == run_id and (launch is None or named == launch)

@@ -47,6 +47,7 @@ class Child:
     stop_commands: list[list[str]]
     env: dict[str, str]
     known: dict[int, proc.Process] = field(default_factory=dict)
+    """Looked for while it runs too, every few seconds."""
     code: int | None = None
     stop_began: float | None = None
     term_until: float = 0.0
@@ -102,7 +103,12 @@ class Supervisor:
                         self._close()
                     else:
                         self._on_control(selector)
-                self._reap()
+                processes = proc.table()
+                self._reap(processes)
+                for child in self._children.values():
+                    if child.stop_began is None:
+                        # What dies before anybody asks for the stop may be what holds the GPU.
+                        self._members(child, processes)
                 self._advance()
         self._record.remove()
 
@@ -195,7 +201,7 @@ class Supervisor:
         )
         self._send({"event": "started", "id": launch, "pid": main.pid, "start": main.start})
 
-    def _reap(self) -> None:
+    def _reap(self, processes: dict[int, proc.Process]) -> None:
         for child in self._children.values():
             if child.code is None and (code := child.popen.poll()) is not None:
                 child.code = code
@@ -205,7 +211,7 @@ class Supervisor:
         mine = {c.popen.pid for c in self._children.values()} | {
             h.pid for c in self._children.values() for h in c.helpers
         }
-        for process in proc.table().values():
+        for process in processes.values():
             if process.ppid == os.getpid() and not process.alive and process.pid not in mine:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(process.pid, os.WNOHANG)
@@ -221,7 +227,7 @@ class Supervisor:
             child.stop_began = now
             child.term_until = now + grace_s
             child.helpers_until = now + max(HELPER_S, grace_s)
-            self._members(child)
+            self._members(child, proc.table())
             child.queue = list(child.stop_commands)
             self._help(child)
             # The parent alone: SGLang's parent takes a dead child for a crash and sleeps over it.
@@ -247,9 +253,8 @@ class Supervisor:
             else:
                 child.helpers.append(helper)
 
-    def _members(self, child: Child) -> list[proc.Process]:
+    def _members(self, child: Child, processes: dict[int, proc.Process]) -> list[proc.Process]:
         """Living processes of this server: descendants, its session, its marker, and whatever was one of these before."""
-        processes = proc.table()
         ours = proc.descendants(os.getpid(), processes)
         helpers = {helper.pid for c in self._children.values() for helper in c.helpers}
         others = {pid for c in self._children.values() if c is not child for pid in (c.main.pid, *c.known)}
@@ -279,7 +284,7 @@ class Supervisor:
         for child in list(self._children.values()):
             if child.stop_began is None:
                 continue
-            living = self._members(child)
+            living = self._members(child, proc.table())
             if child.code is not None:
                 child.term_until = min(child.term_until, now + STRAGGLER_S)
             self._help(child)

@@ -73,6 +73,12 @@ def test_a_folder_without_the_package_is_not_passed_over(
         assert str(folder) in topics["SGLang"][0]["text"]
 
 
+def test_words_that_cannot_be_split(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        doctor.run(["--launch-prefix", "docker run 'image"])
+    assert "--launch-prefix: cannot be split into arguments: No closing quotation" in capsys.readouterr().err
+
+
 def test_port_held(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -85,7 +91,7 @@ def test_port_held(capsys: pytest.CaptureFixture[str]) -> None:
 def test_gpus_and_who_uses_them(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     class Card:
         def devices(self) -> list[Gpu]:
-            return [Gpu(0, "GPU-1", "H100", 80 << 30, 40 << 30), Gpu(1, "GPU-2", "H100", 80 << 30, 80 << 30)]
+            return [Gpu(0, "GPU-1", "H100", 80 << 30, 40 << 30), Gpu(1, "GPU-2", "GB10", None, None)]
 
         def holders(self) -> set[int]:
             return set()
@@ -98,7 +104,7 @@ def test_gpus_and_who_uses_them(capsys: pytest.CaptureFixture[str], monkeypatch:
     locks.release()
     first, second, limit = topics["GPU"]
     assert first["text"].startswith("0: H100, 40960 of 81920 MiB free, GPU-1; in use by process ")
-    assert second["state"] == "ok"
+    assert (second["state"], second["text"]) == ("ok", "1: GB10, GPU-2")
     assert "CUDA_VISIBLE_DEVICES=1" in limit["text"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +119,23 @@ def test_a_leak_is_told_by_the_whole_line_that_names_it() -> None:
     assert leaks(f"{long}\n{line}\n{long} pool leak\n  {line}") == [line, f"{long} pool leak"]
     assert leaks(f"{line} again") == [f"{line} again"], "the first and the last line of a piece"
     assert leaks(f"{long}\nmemory of leaks\n") == []
+
+
+def test_a_log_is_read_line_by_line_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grows while it is looked at."""
+    log = tmp_path / "log"
+    log.write_text("$ command\na\nmemory le")
+    text, end = idle._since(log, 0)
+    assert text == "a\n"
+    with log.open("a") as more:
+        more.write("ak detected\nb\n")
+    assert idle._since(log, end) == ("memory leak detected\nb\n", log.stat().st_size)
+    # As if `b` was written between the look at the size and the reading.
+    size = SimpleNamespace(st_size=log.stat().st_size - 2)
+    with monkeypatch.context() as then:
+        then.setattr(Path, "stat", lambda path: size)
+        assert idle._since(log, end) == ("memory leak detected\n", size.st_size)
+    assert idle._since(log, size.st_size) == ("b\n", log.stat().st_size)
 
 
 def test_a_leak_that_the_server_found_itself_is_said_once(tmp_path: Path) -> None:

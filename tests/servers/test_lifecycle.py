@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,9 +110,9 @@ def test_best_baseline_with_equal_flags_is_the_same_server(tmp_path: Path) -> No
 
 
 def test_death_in_use_is_one_restart_then_the_end(tmp_path: Path) -> None:
-    script = {
-        "crash": {"at": "run", "text": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"}
-    }
+    # As a real server dies: its scheduler fails, and it kills its own processes.
+    text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\nkill_process_tree called"
+    script = {"crash": {"at": "run", "text": text, "signal": int(signal.SIGKILL)}}
     with support.pool(tmp_path, script) as pool:
         server = pool.get(B8)
         _provoke(server.url)
@@ -119,13 +120,16 @@ def test_death_in_use_is_one_restart_then_the_end(tmp_path: Path) -> None:
         with pytest.raises(ServerDied, match="CUDA out of memory") as caught:
             server.check_alive()
         assert caught.value.log_path == server.log_path
-        assert "ended while it was in use (exit code 1)" in str(caught.value)
+        assert "ended while it was in use (killed by SIGKILL)" in str(caught.value)
         assert pool.get(B8) is server
         assert pool.starts[-1].reason == "restart-after-death"
         _provoke(server.url)
         assert support.eventually(lambda: not server.running)
-        with pytest.raises(ConfigEnded, match="failed 2 times"):
+        with pytest.raises(ConfigEnded, match="failed 2 times") as end:
             pool.get(B8)
+        assert end.value.what.endswith(
+            "first it ended (killed by SIGKILL), then it ended (killed by SIGKILL)"
+        )
         with pytest.raises(ConfigEnded):
             pool.get(B8)
         assert len(pool.starts) == 2

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.dialects.reference import ReferenceDialect
 from pytest_ddtree.grid import BASELINE
 from pytest_ddtree.servers import gpu, local, proc, reap, registry, stale
-from pytest_ddtree.servers.errors import GpuBusy, StopFailed
+from pytest_ddtree.servers.errors import DiedDuringStart, GpuBusy, StopFailed
 from pytest_ddtree.servers.gpu import Gpu
 from pytest_ddtree.servers.local import LocalBackend
 from pytest_ddtree.servers.lock import HostLocks
@@ -97,6 +98,16 @@ def test_stop_waits_until_our_processes_have_left_the_gpu(tmp_path: Path) -> Non
         assert card.asked > 3
 
 
+def test_a_start_that_failed_leaves_the_gpu_free_for_the_next(tmp_path: Path) -> None:
+    card = Card(3)
+    card.pids = set(range(1, 1 << 22))
+    settings = support.settings(tmp_path, {"crash": {"at": "load", "text": "RuntimeError: boom"}})
+    backend = LocalBackend(settings, ReferenceDialect(), Build(), gpus=card)
+    with ServerPool(settings, backend=backend) as pool, pytest.raises(DiedDuringStart):
+        pool.get(BASELINE)
+    assert card.asked > 3
+
+
 def test_gpu_memory_that_is_never_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_GPU_S", 0.2)
     card = Card(10**6)
@@ -105,6 +116,54 @@ def test_gpu_memory_that_is_never_released(tmp_path: Path, monkeypatch: pytest.M
         card.pids = {pool.get(BASELINE).pid or 0}
         with pytest.raises(StopFailed, match="still hold GPU memory"):
             pool.stop(BASELINE)
+
+
+def test_a_living_process_is_none_of_those_that_were_stopped() -> None:
+    """One of somebody else that was given the same id."""
+    card = Card(10**6)
+    gone = int(dead_run().partition("-")[0])
+    card.pids = {os.getpid(), gone}
+    assert gpu.still_held(card, {os.getpid()}, 0.0) == []
+    assert gpu.still_held(card, {os.getpid(), gone}, 0.0) == [gone]
+
+
+class Driver(ModuleType):
+    """NVML of a host with a card whose memory is the host's own, and one that has fallen off the bus."""
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index == 0:
+            raise self.NVMLError("GPU is lost")
+        return index
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetName(self, handle: int) -> bytes:
+        return b"GB10"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> None:
+        raise self.NVMLError("Not Supported")
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=7)]
+
+    nvmlDeviceGetGraphicsRunningProcesses = nvmlDeviceGetMemoryInfo
+
+
+def test_a_card_that_says_less_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Driver("pynvml"))
+    found = gpu.load()
+    assert found is not None
+    assert found.devices() == [Gpu(1, "GPU-1", "GB10", None, None)]
+    assert found.holders() == {7}
 
 
 def test_which_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

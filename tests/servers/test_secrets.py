@@ -20,6 +20,34 @@ def test_arguments() -> None:
     assert secrets.arguments(argv) == ("x", "--api-key", "***", "--admin-api-key=***", "--api-keys", "kept")
 
 
+def test_variables_among_arguments() -> None:
+    """`docker run --env` has the variables of the server among its words, and so have `env` and the user's own `-e`."""
+    argv = (
+        "env",
+        f"HF_TOKEN={KEY}",
+        "docker",
+        "run",
+        "--env",
+        f"HF_TOKEN={KEY}",
+        f"--env=MY_SECRET={KEY}",
+        f"-eA_KEY={KEY}",
+    )
+    kept = ("TOPK=4", "--speculative-num-draft-tokens=8", "--json={'key': 1}", "--x=HF_TOKEN=1")
+    assert secrets.arguments((*argv, *kept)) == (
+        *(
+            "env",
+            "HF_TOKEN=***",
+            "docker",
+            "run",
+            "--env",
+            "HF_TOKEN=***",
+            "--env=MY_SECRET=***",
+            "-eA_KEY=***",
+        ),
+        *kept,
+    )
+
+
 def test_fields() -> None:
     info = {
         "api_key": KEY,

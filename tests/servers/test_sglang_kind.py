@@ -135,6 +135,51 @@ def test_two_patched_trees_are_told_apart(tmp_path: Path) -> None:
     assert source.state(tmp_path) == second
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git on this host")
+def test_a_package_that_lies_in_a_checkout_of_something_else(tmp_path: Path) -> None:
+    """A virtual environment in a project's folder: the project's revision says nothing of the engine that is installed there."""
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".gitignore").write_text(".venv\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "x")
+    for folder in (".venv", "other"):
+        package = tmp_path / folder / "site-packages" / "sglang"
+        package.mkdir(parents=True)
+        (package / "a.py").write_text("x = 1\n")
+        assert source.state(package) == source.SourceState(package)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git on this host")
+def test_a_change_that_git_does_not_show_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["a.py", "b.py"]
+    for name in names:
+        (tmp_path / name).write_text(f"# {name}\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "x")
+    (tmp_path / "a.py").write_text("x = 2\n")
+    (tmp_path / "neu\u00e9.py").write_text("y = 1\n")
+    plain = source.state(tmp_path)
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", "false")
+    assert source.state(tmp_path) == plain, "how the user likes to see diffs changes no hash"
+    (tmp_path / "neu\u00e9.py").write_text("y = 2\n")
+    assert source.state(tmp_path).diff_sha256 != plain.diff_sha256
+    # A partial clone without its network.
+    for path in (tmp_path / ".git" / "objects").glob("??/*"):
+        if (
+            b"blob"
+            in subprocess.run(
+                ["git", "-C", str(tmp_path), "cat-file", "-t", path.parent.name + path.name],
+                capture_output=True,
+                check=True,
+            ).stdout
+        ):
+            path.unlink()
+    unknown = source.state(tmp_path)
+    assert (unknown.dirty, unknown.diff_sha256) == (True, None)
+    assert unknown.label.endswith("+?")
+
+
 def test_what_cannot_run_is_known_before_anything_starts(tmp_path: Path) -> None:
     script = {"flags": [], "switches": ["--speculative-dflash-enable-ddtree"]}
     pool, _ = backend_pool(tmp_path, script)

@@ -160,8 +160,18 @@ def test_what_cannot_be_is_refused_and_the_unit_is_not_touched(
 def test_configs_come_and_the_unit_is_as_it_was(tmp_path: Path, machine: Machine) -> None:
     before = machine.unit.read_text()
     news: list[str] = []
-    with pool(tmp_path, machine, news, seed=3) as servers:
+    with (
+        held_port() as port,
+        pool(
+            tmp_path,
+            machine,
+            news,
+            seed=3,
+            server_args=("--port", str(port), "--served-model-name", "mine"),
+        ) as servers,
+    ):
         tree = servers.get(B8)
+        assert tree.url == f"http://127.0.0.1:{port}", "as the user says, and the name is ours"
         assert tree.mismatches(required=["budget", "window"]) == []
         assert tree.effective.budget == 8
         command = machine.starts()[-1]
@@ -299,16 +309,6 @@ def test_nothing_is_left_of_a_server_that_is_refused_once_it_is_up(tmp_path: Pat
         with pytest.raises(FakedServer):
             servers.get(B8)
         assert _serves(machine.port) is None
-
-
-def test_what_the_user_says_of_port_and_name(tmp_path: Path, machine: Machine) -> None:
-    with (
-        held_port() as port,
-        pool(tmp_path, machine, server_args=("--port", str(port), "--served-model-name", "mine")) as servers,
-    ):
-        server = servers.get(B8)
-        assert server.url == f"http://127.0.0.1:{port}"
-        assert str(server.info["served_model_name"]).startswith("ddtree-b8-k8-w128-")
 
 
 def test_a_port_that_only_systemd_knows_is_named(tmp_path: Path, machine: Machine) -> None:
