@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from pytest_ddtree.coding.checking import ProblemFaultError
+from pytest_ddtree.coding.checking.cases import unanswered
 from pytest_ddtree.coding.problems import Case, Problem
 from pytest_ddtree.coding.sandbox import Sandbox, Value
 from pytest_ddtree.coding.sandbox.inner.codec import CodecError, decode
@@ -25,12 +26,18 @@ def with_expected(problem: Problem, sandbox: Sandbox) -> Problem:
     cases: list[Case] = []
     for start in range(0, len(problem.inputs), _BATCH):
         batch = problem.inputs[start : start + _BATCH]
-        results = sandbox.run_function(problem.solution, problem.entry_point, [(args, {}) for args in batch])
-        for offset, args in enumerate(batch):
-            result = results[offset] if offset < len(results) else None
+        try:
+            results = sandbox.run_function(
+                problem.solution, problem.entry_point, [(args, {}) for args in batch]
+            )
+        except CodecError as error:
+            raise ProblemFaultError(problem.task_id, f"an input holds {error}") from error
+        # Where the solution does not load or ends, there are fewer results, and the last of them says so.
+        for offset, (args, result) in enumerate(zip(batch, results, strict=False)):
             if not isinstance(result, Value):
+                why = unanswered(result).describe()
                 raise ProblemFaultError(
-                    problem.task_id, f"its reference solution fails on input {start + offset + 1}: {result}"
+                    problem.task_id, f"its reference solution fails on input {start + offset + 1}: {why}"
                 )
             try:
                 expect = decode(result.encoded)

@@ -56,6 +56,20 @@ def test_a_value_that_cannot_cross_is_wrong(sandbox: Sandbox) -> None:
     assert (outcome.status, outcome.got) == ("wrong", "a value of type builtins.list_iterator")
 
 
+def test_the_name_of_a_type_steers_no_terminal_and_can_be_written(sandbox: Sandbox) -> None:
+    liar = "class A: pass\nA.__qualname__ = '\\x1b[2J\\ud800' + 'x' * 99\ndef f(*a): return A()"
+    test = Problem("t", "check", "f", test="def check(candidate):\n    assert candidate(1) == 2\n")
+    for problem in (ADD, test):
+        assert r"solution.\x1b[2J\ud800x" in check(problem, liar, sandbox).got
+
+
+def test_a_report_has_no_more_of_a_solution_than_one_reads(sandbox: Sandbox) -> None:
+    outcome = check(DOUBLE, "import sys\nsys.stderr.write('x' * 50000)\nprint(1 / 0)", sandbox)
+    assert outcome.status == "error"
+    assert len(outcome.detail) < 10_000
+    assert outcome.detail.endswith("ZeroDivisionError: division by zero")
+
+
 def test_an_exception_is_an_error_with_the_solutions_traceback(sandbox: Sandbox) -> None:
     outcome = check(ADD, "def f(a, b):\n    return a.b", sandbox)
     assert (outcome.status, outcome.case, outcome.given) == ("error", 0, "f(1, 2)")
@@ -255,6 +269,7 @@ def test_asserts_inside_are_weak(sandbox: Sandbox) -> None:
         (Problem("t", "stdin", ""), "no cases"),
         (Problem("t", "check", "f", test=" \n"), "no test"),
         (function(case(1, expect=1, cmp="fuzzy")), "case 0 has an unknown cmp 'fuzzy'"),
+        (function(case(1, expect="x" * (17 << 20))), "a case holds more than"),
         (function(case(object(), expect=1)), "a case holds a value of type builtins.object"),
         (function(case(1, expect={1: iter(())})), "a case holds a value of type builtins.tuple_iterator"),
         (Problem("t", "check", "f", test="def check(candidate): pass"), "never calls"),
@@ -270,7 +285,7 @@ def test_asserts_inside_are_weak(sandbox: Sandbox) -> None:
 )
 def test_a_faulty_problem_is_no_verdict(sandbox: Sandbox, problem: Problem, what: str) -> None:
     with pytest.raises(ProblemFaultError, match=what) as caught:
-        check(problem, "def f(x): return x", sandbox)
+        check(problem, "def f(x): return x if type(x) is not int else 'x' * (17 << 20)", sandbox)
     assert caught.value.task_id == "t"
 
 

@@ -163,7 +163,13 @@ def test_bytes_are_capped(value: Any) -> None:
 def test_parts_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "MAX_NODES", 10)
     with pytest.raises(TooLargeError, match="10 parts"):
-        decode(encode(list(range(10))))
+        decode(bytes.fromhex("6c0a000000") + b"N" * 10)
+    # What could not be read is not written: told apart by parts, not by bytes, of which one part may have many.
+    assert decode(encode({"a" * 99: [1, (2, {3})]})) == {"a" * 99: [1, (2, {3})]}
+    for value in (list(range(10)), {number: [] for number in range(5)}, [[number] for number in range(5)]):
+        with pytest.raises(TooLargeError, match="10 parts"):
+            encode(value)
+        assert encode(value, canonical=True), "is compared, never read"
 
 
 @pytest.mark.parametrize(

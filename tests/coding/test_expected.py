@@ -26,6 +26,11 @@ PROBLEM = Problem(
 )
 
 
+DEEP: list[object] = []
+for _ in range(99):
+    DEEP = [DEEP]
+
+
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
     with Sandbox() as opened:
@@ -41,6 +46,11 @@ def test_every_input_becomes_a_case(sandbox: Sandbox) -> None:
     assert check(problem, "def scale(xs, by):\n    return xs\n", sandbox).status == "wrong"
 
 
+def test_inputs_that_no_solution_can_be_given_are_a_fault_of_the_problem(sandbox: Sandbox) -> None:
+    with pytest.raises(ProblemFaultError, match="an input holds nested more than"):
+        with_expected(replace(PROBLEM, inputs=(([1], 2), (DEEP, 2))), sandbox)
+
+
 def test_a_problem_with_cases_stays_as_it_is(sandbox: Sandbox) -> None:
     problem = replace(PROBLEM, inputs=(), cases=(Case(args=([1], 2), expect=[2]),))
     assert with_expected(problem, sandbox) is problem
@@ -53,7 +63,7 @@ def test_a_problem_with_cases_stays_as_it_is(sandbox: Sandbox) -> None:
         ("def scale(xs, by):\n    return [] if xs[0] < 120 else xs[9]\n", "fails on input 121"),
         ("def scale(xs, by):\n    return object()\n", "fails on input 1"),
         ("def other():\n    pass\n", "fails on input 1"),
-        ("raise ValueError('no')\n", "fails on input 1"),
+        ("raise ValueError('no')\n", r"fails on input 1: error\n.*\n.*\nValueError: no$"),
     ],
 )
 def test_a_reference_that_fails_is_a_fault_of_the_problem(

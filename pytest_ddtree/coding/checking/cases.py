@@ -87,15 +87,14 @@ def _judge(problem: ProblemLike, answer: Any, index: int, given: str, calls: int
     """None when the case is right."""
     case = problem.cases[index]
     value = _decoded(answer)
-    if isinstance(value, Odd):
-        return Outcome("wrong", "", index, given, show(case.expect), value.what, calls=calls + 1)
-    if isinstance(value, Unanswered):
+    if isinstance(value, Raised | Missing | Ended):
         return unanswered(value, index, given, calls=calls)
-    if agree(value, case.expect, case.cmp, case.atol):
+    if not isinstance(value, Odd) and agree(value, case.expect, case.cmp, case.atol):
         return None
     # What no solution could return would make every solution wrong.
     _sent(problem, case.expect)
-    return Outcome("wrong", "", index, given, show(case.expect), show(value), calls=calls + 1)
+    got = value.what if isinstance(value, Odd) else show(value)
+    return Outcome("wrong", "", index, given, show(case.expect), got, calls=calls + 1)
 
 
 def _sent(problem: ProblemLike, value: Any) -> bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from .show import printable
+
+_MOST_CHARACTERS: Final = 8000
 
 Status = Literal["pass", "wrong", "error", "timeout", "memory", "crash", "no_answer"]
 
@@ -32,8 +34,9 @@ class Outcome:
     weak: bool = False
 
     def __post_init__(self) -> None:
-        # A traceback holds what the solution put into it.
-        object.__setattr__(self, "detail", printable(self.detail))
+        # Tracebacks and the names of types hold what the solution put into them.
+        for name in ("detail", "given", "expected", "got"):
+            object.__setattr__(self, name, printable(_bounded(getattr(self, name))))
 
     @property
     def passed(self) -> bool:
@@ -54,3 +57,8 @@ class Outcome:
     def after_timeout(self) -> Outcome:
         """The same verdict, marked as that of a second run."""
         return replace(self, retried=True)
+
+
+def _bounded(text: str) -> str:
+    half = _MOST_CHARACTERS // 2
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:half]}\n[...]\n{text[-half:]}"

@@ -11,8 +11,8 @@ class CaseLike(Protocol):
 
     args, kwargs: of the function, or of the constructor in mode "class". calls: (method, positional
     arguments) pairs in mode "class". stdin: text for a program. expect: the value, the list of the calls'
-    values, or the whole output. cmp: "exact", "approx", "set" or "lines". atol: absolute tolerance of
-    "approx"; None for the default.
+    values, or the whole output. cmp: one of `compare.MODES`. atol: absolute tolerance of "approx" and "equal";
+    None for the default.
     """
 
     @property

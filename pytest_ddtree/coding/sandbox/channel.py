@@ -5,7 +5,6 @@ Everything that arrives here was written by untrusted code.
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
 import time
@@ -100,7 +99,9 @@ class Channel:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
                 budget.wait(self._both)
-                self._refuse_unasked()
+                if self._refuse_unasked():
+                    # It will never answer, and would wake the wait above at once for as long as it reads nothing.
+                    raise ChannelClosedError("closed") from None
             except OSError as error:
                 raise ChannelClosedError(str(error)) from error
 
@@ -122,10 +123,15 @@ class Channel:
         if self._read.poll(0):
             self._refuse_unasked()
 
-    def _refuse_unasked(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            if self._socket.recv(1, socket.MSG_PEEK):
-                raise ForgeryError("sent bytes that nobody had asked for")
+    def _refuse_unasked(self) -> bool:
+        """Whether the other side will send nothing any more; raises ForgeryError when it has sent something."""
+        try:
+            waiting = self._socket.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return False
+        if waiting:
+            raise ForgeryError("sent bytes that nobody had asked for")
+        return True
 
     def _exactly(self, size: int, budget: Budget) -> bytes:
         parts = []

@@ -7,6 +7,7 @@ import select
 from typing import Final
 
 from .channel import Budget, TimeLimitError
+from .errors import SandboxError
 from .inner.program import OUT_OF_MEMORY
 from .limits import Limits
 from .results import Done, Ended, ProgramResult, StepResult
@@ -21,12 +22,21 @@ class _Pipes:
     """The program's three standard streams; the child's ends are closed here once the child has them."""
 
     def __init__(self) -> None:
-        self.child_in, self.stdin = os.pipe()
-        self.stdout, self.child_out = os.pipe()
-        self.stderr, self.child_err = os.pipe()
-        self._open = {self.child_in, self.stdin, self.stdout, self.child_out, self.stderr, self.child_err}
+        self._open: set[int] = set()
+        try:
+            self.child_in, self.stdin = self._pipe()
+            self.stdout, self.child_out = self._pipe()
+            self.stderr, self.child_err = self._pipe()
+        except OSError as error:
+            self.close()
+            raise SandboxError(f"a program has no standard streams: {error}") from error
         for fd in (self.stdin, self.stdout, self.stderr):
             os.set_blocking(fd, False)
+
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe()
+        self._open.update(ends)
+        return ends
 
     @property
     def for_child(self) -> list[int]:

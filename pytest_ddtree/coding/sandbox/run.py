@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from .channel import Budget, Channel, ChannelClosedError, CpuClock, ForgeryError, TimeLimitError
-from .errors import SandboxBrokenError
+from .errors import SandboxBrokenError, SandboxError
 from .inner.codec import encode
 from .limits import Limits
 from .results import CallResult, Done, Ended, Missing, Odd, Raised, StepResult, Value
@@ -43,7 +43,11 @@ class Run:
         self._limits = limits
         self._cpu_total_s = math.ceil(limits.cpu_s * max(1, steps)) + _BACKSTOP_S
         self._end: RunEnd | None = None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._ended_by_itself = False
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise SandboxError(f"a run has no channel: {error}") from error
         self._channel = Channel(ours)
         try:
             self.number = zygote.start(limits, self._cpu_total_s, [theirs.fileno(), *extra])
@@ -84,6 +88,7 @@ class Run:
         """How the child ended by itself, or None when it has not."""
         if self._end is None:
             self._end = self._zygote.end_within(self.number, seconds)
+            self._ended_by_itself = self._end is not None
         return self._end
 
     def budget(self) -> Budget:
@@ -163,9 +168,19 @@ class Run:
         number = os.WTERMSIG(end.status)
         if number == signal.SIGXCPU or (number == signal.SIGKILL and end.cpu_s >= self._cpu_total_s - 0.5):
             return Ended("timeout", f"more than {self._cpu_total_s} s of CPU time in all")
-        if number == signal.SIGKILL:
+        if number == signal.SIGKILL and not self._ended_by_itself:
             return Ended("crash", "the process closed its channel without an answer")
-        return Ended("crash", f"the process was ended by {signal.Signals(number).name}")
+        return Ended("crash", f"the process was ended by {_signal_name(number)}")
+
+
+def _signal_name(number: int) -> str:
+    if number == signal.SIGKILL:
+        return "SIGKILL, which the kernel sends where memory runs out"
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Most real-time signals have no name.
+        return f"signal {number}"
 
 
 def _parse(reply: tuple[Any, ...], number: int) -> CallResult | Done | None:

@@ -85,15 +85,15 @@ class Sandbox:
         return self
 
     def close(self) -> None:
-        """Ends every process of the sandbox."""
+        """Ends every process of the sandbox; runs under way in other threads end with SandboxError."""
         with self._lock:
             everyone, self._idle = list(self._all), []
             self._all.clear()
+            maker, self._maker = self._maker, None
         for zygote in everyone:
             zygote.close()
-        if self._maker is not None:
-            self._maker.shutdown()
-            self._maker = None
+        if maker is not None:
+            maker.shutdown()
 
     @property
     def capabilities(self) -> SandboxCapabilities:
@@ -168,25 +168,40 @@ class Sandbox:
             zygote = zygote or self._make()
             try:
                 yield zygote
-            except SandboxBrokenError:
-                self._drop(zygote)
+            except BaseException as error:
+                # A fault of the problem comes when its run is over. What was interrupted may be half done.
+                if isinstance(error, SandboxBrokenError) or not isinstance(error, Exception):
+                    self._drop(zygote)
+                else:
+                    self._give_back(zygote)
                 raise
-            with self._lock:
-                if zygote in self._all:
-                    self._idle.append(zygote)
+            self._give_back(zygote)
 
     def _make(self) -> ZygoteProcess:
-        if self._maker is None:
-            raise SandboxError("the sandbox is not open")
-        zygote = self._maker.submit(ZygoteProcess, self.mode, self._without).result()
         with self._lock:
-            self._all.add(zygote)
-        return zygote
+            maker = self._maker
+            if maker is None:
+                raise SandboxError("the sandbox is not open")
+            coming = maker.submit(ZygoteProcess, self.mode, self._without)
+        zygote = coming.result()
+        with self._lock:
+            if self._maker is maker:
+                self._all.add(zygote)
+                return zygote
+        zygote.close()
+        raise SandboxError("the sandbox was closed meanwhile")
+
+    def _give_back(self, zygote: ZygoteProcess) -> None:
+        with self._lock:
+            if zygote in self._all:
+                self._idle.append(zygote)
 
     def _drop(self, zygote: ZygoteProcess) -> None:
         with self._lock:
+            mine = zygote in self._all
             self._all.discard(zygote)
-        zygote.close()
+        if mine:
+            zygote.close()
 
     def _try_to_escape(self) -> None:
         with self._lease() as zygote, Run(zygote, Limits(), 2) as run:

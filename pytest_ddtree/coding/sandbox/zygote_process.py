@@ -61,12 +61,22 @@ class ZygoteProcess:
     """
 
     def __init__(self, mode: Mode, without: Sequence[str] = ()) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control = ours
         self._runs = 0
         self._ended: dict[int, RunEnd] = {}
-        self._folder = tempfile.mkdtemp(prefix="ddtree-sandbox-")
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in _discard
+        # Closed and removed in _discard, or here where one of them cannot be had.
+        with contextlib.ExitStack() as made:
+            try:
+                self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                made.callback(self._control.close)
+                made.callback(theirs.close)
+                self._folder = tempfile.mkdtemp(prefix="ddtree-sandbox-")
+                made.callback(shutil.rmtree, self._folder, ignore_errors=True)
+                self._stderr = made.enter_context(tempfile.TemporaryFile())
+            except OSError as error:
+                raise SandboxUnavailableError(
+                    f"the sandbox has no place for its files: {error}. Make room there, or name another folder in TMPDIR"
+                ) from error
+            made.pop_all()
         try:
             self._process = subprocess.Popen(
                 # -P -s with an environment of two fixed variables is -I, but for the hash seed: the order of
@@ -95,10 +105,6 @@ class ZygoteProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
 
     def start(self, limits: Limits, cpu_total_s: int, descriptors: Sequence[int]) -> int:
         """Forks a child that gets the descriptors; returns the run's number."""
@@ -135,8 +141,7 @@ class ZygoteProcess:
         return self._ended.pop(run)
 
     def close(self) -> None:
-        """Ends the zygote and with it every run."""
-        self._control.close()
+        """Ends the zygote and with it every run. To be called once: afterwards its number may be another process's."""
         # The group: in mode "off" a solution can have started processes.
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -167,11 +172,13 @@ class ZygoteProcess:
 
     def _packet(self, deadline: float) -> bytes | None:
         poller = select.poll()
-        poller.register(self._control, select.POLLIN)
-        if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            return None
         try:
+            poller.register(self._control, select.POLLIN)
+            if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                return None
             packet = self._control.recv(65536)
+        except ValueError as error:
+            raise SandboxBrokenError("the sandbox was closed during a run") from error
         except OSError as error:
             raise self._broken(str(error)) from error
         if not packet:
@@ -179,6 +186,8 @@ class ZygoteProcess:
         return packet
 
     def _broken(self, why: str) -> SandboxBrokenError:
+        if self._stderr.closed:
+            return SandboxBrokenError("the sandbox was closed during a run")
         self._stderr.seek(0)
         tail = self._stderr.read()[-2000:].decode("utf-8", "replace").strip()
         return SandboxBrokenError(f"the sandbox broke: {why}" + (f"\n{tail}" if tail else ""))

@@ -41,11 +41,28 @@ def encode(value: object, *, max_bytes: int = MAX_BYTES, canonical: bool = False
     """Bytes of `value`.
 
     `canonical` gives equal bytes for values that are equal with equal types throughout: sets and dicts in
-    byte order, one NaN, one zero. Raises NotPlainError or TooLargeError.
+    byte order, one NaN, one zero. Raises NotPlainError, and TooLargeError for what `decode` would refuse.
     """
     out = bytearray()
     _encode(value, out, 0, max_bytes, canonical)
+    # Every part takes a byte or more, and canonical bytes are compared, never decoded.
+    if len(out) > MAX_NODES and not canonical and _parts(value) > MAX_NODES:
+        raise TooLargeError(f"more than {MAX_NODES} parts")
     return bytes(out)
+
+
+def _parts(value: Any) -> int:
+    """How many values a value is made of, itself included."""
+    count, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        count += 1
+        if type(item) is dict:
+            waiting.extend(item)
+            waiting.extend(item.values())
+        elif type(item) in _CONTAINERS:
+            waiting.extend(item)
+    return count
 
 
 def _encode(value: Any, out: bytearray, depth: int, limit: int, canonical: bool) -> None:

@@ -36,13 +36,13 @@ class Candidate:
         self._asked = 0
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        try:
-            sent = encode(arguments), encode(keywords)
-        except CodecError as error:
-            raise UncrossableError(str(error)) from error
         self._asked += 1
         try:
-            write_all(self._channel, pack(("ask", self._asked, *sent)))
+            question = pack(("ask", self._asked, encode(arguments), encode(keywords)))
+        except CodecError as error:
+            raise UncrossableError(str(error)) from error
+        try:
+            write_all(self._channel, question)
             kind, *rest = read_frame(self._channel)
         except (EOFError, BrokenPipeError):
             raise _CheckerGone from None
