@@ -44,6 +44,8 @@ def test_exact(got: Any, expected: Any, same: bool) -> None:
         ({"a": 1.0}, {"a": 1.0, "b": 2.0}, False), ({1.0}, {1.0}, True), ({1.0}, {1}, False),
         (1j, 1.0000001j, True), (1j, 2j, False), ("1.0 x\n", "1 x", True), ("1.0 x", "1 y", False),
         ("0.30000000004", "0.3", True), ("1 2", "1", False), ("1\n2", "1", False), (None, 0, False), ("1", 1, False),
+        ("x 10000001", "x 10000000", False), ("10000000.5", "10000000", True), ("9" * 400, "8" * 400, False), ("1e999", "2e999", False),
+        ("9" * 5000, "8" * 5000, False), ("inf nan", "Infinity NaN", True),
     ],
 )  # fmt: skip
 def test_approx(got: Any, expected: Any, same: bool) -> None:
@@ -56,7 +58,8 @@ def test_approx(got: Any, expected: Any, same: bool) -> None:
         (5, 5.0, True), (True, 1, True), (0, False, True), ([1, 2.0], [1.0, 2], True), ({1: 2}, {True: 2.0}, True), ({1}, {1.0}, True),
         (0.1 + 0.2, 0.3, True), ([0.1 + 0.2], [0.3], True), ({1}, frozenset({1}), True), (1e-3, 0, False),
         ([1], (1,), False), ("1", 1, False), ("a", b"a", False), (None, 0, False), (1, 2, False), ([1, 2], [2, 1], False),
-        (NAN, NAN, True), ("a ", "a", True), ("a", "b", False), (5_000_000, 5_000_001, False), (5_000_000, 5_000_000.5, True),
+        (NAN, NAN, True), ("a ", "a", False), ("1.0", "1", False), ({"a": ["1 "]}, {"a": ["1"]}, False),
+        (5_000_000, 5_000_001, False), (5_000_000, 5_000_000.5, True),
     ],
 )  # fmt: skip
 def test_equal_is_pythons_own_or_approx(got: Any, expected: Any, same: bool) -> None:

@@ -17,23 +17,23 @@ def agree(got: Any, expected: Any, cmp: str = "exact", atol: float | None = None
     """Compares by the rule `cmp`.
 
     exact: equal values of equal types throughout: True is not 1, 1 is not 1.0, a list is not a tuple; a NaN
-    equals a
-        NaN, 0.0 equals -0.0, and the order of a dict or set does not count.
-    equal: what Python's == says (1 equals 1.0 and True; a list is still not a tuple), or approx. What public sets
-        that compare with == mean.
+        equals a NaN, 0.0 equals -0.0, and the order of a dict or set does not count.
+    equal: what Python's == says (1 equals 1.0 and True; a list is still not a tuple), numbers also as approx. What
+        public sets that compare with == mean.
     approx: like exact, but numbers (not bools) agree within a relative 1e-6 or the absolute `atol` (default
-    1e-6),
-        integers with floats, but two integers must be equal; the elements of sets and the keys of dicts must agree exactly.
-        Two texts are compared by lines, their words as numbers where both are.
+        1e-6), integers with floats, but two integers must be equal; the elements of sets and the keys of dicts
+        must agree exactly. Two texts are compared by lines, their words as numbers where both are.
     set: lists or tuples (of the same type) or sets with exactly equal elements, each as often, in any order.
     lines: texts by lines, without white space at the ends of lines and without empty lines at the end.
     """
     if cmp == "exact":
         return _same(got, expected)
     if cmp == "equal":
-        return _equal(got, expected) or _close(got, expected, TOLERANCE if atol is None else atol)
+        return _equal(got, expected) or _close(
+            got, expected, TOLERANCE if atol is None else atol, words=False
+        )
     if cmp == "approx":
-        return _close(got, expected, TOLERANCE if atol is None else atol)
+        return _close(got, expected, TOLERANCE if atol is None else atol, words=True)
     if cmp == "set":
         return _same_elements(got, expected)
     if cmp == "lines":
@@ -76,25 +76,27 @@ def _same_elements(got: Any, expected: Any) -> bool:
     return Counter(map(_key, got)) == Counter(map(_key, expected))
 
 
-def _close(got: Any, expected: Any, atol: float) -> bool:
+def _close(got: Any, expected: Any, atol: float, *, words: bool) -> bool:
+    """Like exact with numbers that are near; `words`: those that texts spell, too."""
     if _is_number(got) and _is_number(expected):
         return _near(got, expected, atol)
     if type(got) is not type(expected):
         return False
     if type(got) in (list, tuple):
         return len(got) == len(expected) and all(
-            _close(mine, theirs, atol) for mine, theirs in zip(got, expected, strict=True)
+            _close(mine, theirs, atol, words=words) for mine, theirs in zip(got, expected, strict=True)
         )
     if type(got) is dict:
         if len(got) != len(expected):
             return False
         theirs = {_key(key): item for key, item in expected.items()}
         return all(
-            (key := _key(name)) in theirs and _close(item, theirs[key], atol) for name, item in got.items()
+            (key := _key(name)) in theirs and _close(item, theirs[key], atol, words=words)
+            for name, item in got.items()
         )
     if type(got) is complex:
         return _near(got.real, expected.real, atol) and _near(got.imag, expected.imag, atol)
-    if type(got) is str:
+    if type(got) is str and words:
         return _close_text(got, expected, atol)
     return _same(got, expected)
 
@@ -133,7 +135,17 @@ def _close_line(got: str, expected: str, atol: float) -> bool:
 
 
 def _close_word(got: str, expected: str, atol: float) -> bool:
-    try:
-        return _near(float(got), float(expected), atol)
-    except ValueError:
-        return False
+    mine, theirs = _number(got), _number(expected)
+    return mine is not None and theirs is not None and _near(mine, theirs, atol)
+
+
+def _number(word: str) -> int | float | None:
+    """The number that a word spells, None for other words and for numbers beyond the range of floats."""
+    for kind in (int, float):
+        try:
+            number = kind(word)
+        except ValueError:
+            continue
+        spelt = any(character.isdigit() for character in word)
+        return None if kind is float and math.isinf(number) and spelt else number
+    return None
