@@ -110,7 +110,7 @@ class SampledComparison:
     def failed(self) -> bool:
         """Whether this is a regression: beyond chance, and by at least the margin."""
         net = self.baseline[0].value - self.other[0].value
-        return net > 0 and net >= self.gate.margin and self.p <= self.gate.alpha
+        return self.gate.reached_by(net) and self.p <= self.gate.alpha
 
     @property
     def smallest_visible_loss(self) -> float | None:

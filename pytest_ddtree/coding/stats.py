@@ -155,13 +155,13 @@ class Gate:
         """The smallest number of net losses among `n` problems that reaches the margin; at least 1."""
         return max(1, math.ceil(self.margin * n - _ROUNDING))
 
+    def reached_by(self, loss: float) -> bool:
+        """Whether a net loss, a fraction of 1, is one and reaches the margin."""
+        return loss > _ROUNDING and loss >= self.margin - _ROUNDING
+
     def fails(self, n: int, losses: int, gains: int) -> bool:
         """Whether so many flips among `n` problems are a regression."""
         return losses - gains >= self.least_net_loss(n) and mcnemar(losses, gains) <= self.alpha
-
-    def losses_that_fail(self, n: int, gains: int) -> int | None:
-        """The smallest number of losses that fails beside so many gains; None if no number does."""
-        return next((lost for lost in range(gains, n - gains + 1) if self.fails(n, lost, gains)), None)
 
     def power(self, n: int, loss: float, noise: float = 0.0) -> float:
         """The chance that the gate fails where a true net `loss` comes on top of noise.

@@ -78,6 +78,14 @@ def test_a_loss_spread_over_problems_fails_and_is_not_seen_in_one() -> None:
     assert "pass@8" in str(compared)
 
 
+@pytest.mark.parametrize(("n", "k", "losing"), [(50, 1, 5), (20, 2, 6), (12, 5, 12)])
+def test_a_loss_of_just_the_margin_fails_as_it_does_without_samples(n: int, k: int, losing: int) -> None:
+    """1 - 0.9 is less than 0.1 to a computer."""
+    pairs = [sampled(k, k - 1, k)] * losing + [sampled(k, k, k)] * (n - losing)
+    assert compare_samples(pairs, Gate(margin=losing / (n * k))).failed
+    assert not compare_samples(pairs, Gate(margin=(losing + 0.1) / (n * k))).failed
+
+
 def test_a_gain_never_fails() -> None:
     assert not compare_samples([sampled(2, 8, 8) for _ in range(20)], GATE).failed
 

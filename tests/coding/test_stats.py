@@ -248,13 +248,6 @@ class TestGate:
         assert Gate().smallest_visible_loss(4) is None
         assert Gate().smallest_visible_loss(5) is not None
 
-    @given(st.integers(1, 80), st.integers(0, 20), st.sampled_from([0.0, 0.05]))
-    def test_losses_that_fail_is_the_first_that_does(self, n: int, gains: int, margin: float) -> None:
-        gate = Gate(margin=margin)
-        needed = gate.losses_that_fail(n, gains)
-        failing = [lost for lost in range(n - gains + 1) if gate.fails(n, lost, gains)]
-        assert needed == (failing[0] if failing else None)
-
     def test_the_margin_counts_net_losses(self) -> None:
         assert Gate(margin=0.0).fails(100, 5, 0)
         assert Gate(margin=0.05).fails(100, 5, 0)
