@@ -216,6 +216,14 @@ def test_any_text_gives_a_status_and_only_valid_code(
         assert 0 <= start <= end <= len(text)
 
 
+def test_a_name_of_a_thousand_parts_raises_nothing() -> None:
+    deep = "```python\nclass A(a" + ".b" * 2500 + "): pass\n```"
+    assert extract(deep).status == "ok"
+    assert extract(
+        "```python\nclass A(unittest.TestCase): x = 1\n```\n```python\ndef f(): return 1\n```"
+    ).span == (58, 76)
+
+
 @given(NASTY)
 def test_extraction_is_a_function_of_its_input(text: str) -> None:
     assert extract(text, entry_point="target") == extract(text, entry_point="target")

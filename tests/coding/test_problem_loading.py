@@ -420,6 +420,11 @@ def test_faults_of_toml_files(tmp_path: Path, old: str, new: str, message: str) 
     assert any(message in flaw for flaw in flaws_of(tmp_path))
 
 
+DEEP: list[Any] = []
+for _ in range(99):
+    DEEP = [DEEP]
+
+
 @pytest.mark.parametrize(
     ("record", "message"),
     [
@@ -446,6 +451,10 @@ def test_faults_of_toml_files(tmp_path: Path, old: str, new: str, message: str) 
         ({**OWN, "entry_point": "", "cases": [{"stdin": "\ud800", "expect": ""}]}, "stdin: holds half"),
         ({**LCB, "metadata": "[" * 100_000}, "metadata: is no JSON"),
         ({**LCB, "public_test_cases": [{"input": "\ud800", "output": "1", "testtype": "stdin"}]}, "input: holds half"),
+        ({**OWN, "entry_point": "", "cases": [{"stdin": "", "expect": "\ud800"}]}, "expect: holds half"),
+        ({**HUMANEVAL, "base_input": [[DEEP]]}, "base_input: cannot be sent to a solution"),
+        ({**LCB, "public_test_cases": [{"input": "[" * 99 + "]" * 99, "output": "1", "testtype": "functional"}],
+          "metadata": {"func_name": "f"}}, "input: cannot be sent to a solution"),
         ({**OWN, "cases": []}, "at least one case"),
         ({**OWN, "cases": [1]}, "must be a table"),
         ({**OWN, "cases": [{"args": [1], "args_py": "(1,)", "expect": 1}]}, "stands beside args_py"),
@@ -461,7 +470,7 @@ def test_faults_of_records(tmp_path: Path, record: dict[str, Any], message: str)
 
 ODD = [
     None, True, -1, float("nan"), "", [], {}, [[]], [{}], {"a": []}, "{[1]}", "{{}: 1}", "[" * 3000, "\ud800",
-    "\x00", "1 + 2j", "-'a'", "...", "-" * 5000 + "1", {"cases": {}},
+    "\x00", "1 + 2j", "-'a'", "...", "-" * 5000 + "1", {"cases": {}}, 10**400, DEEP,
 ]  # fmt: skip
 
 
@@ -519,12 +528,21 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_bytes(b"{}\n\xff")
     (tmp_path / "d.jsonl").write_text("\n")
     (tmp_path / "e.json").write_text("[{}, oops]")
-    names = ["missing.jsonl", "empty", "a.txt", "b.jsonl.gz", "c.jsonl", "d.jsonl", "e.json"]
+    whole = json.dumps(OWN)
+    (tmp_path / "lines.json").write_text(f"{whole}\n{whole}\n")
+    (tmp_path / "cut.json").write_text(f"[{whole},\n")
+    (tmp_path / "behind.json").write_text(f"[\n]\n{whole}")
+    names = [
+        "missing.jsonl", "empty", "a.txt", "b.jsonl.gz", "c.jsonl", "d.jsonl", "e.json", "lines.json", "cut.json", "behind.json",
+        "n" * 300 + ".json",
+    ]  # fmt: skip
     found = flaws_of(*(tmp_path / name for name in names))
     for flaw, part in zip(
         found,
         ["no such file", "no .toml files", "unknown kind of file", "cannot be read", "c.jsonl:2: is not UTF-8", "holds no problems",
-         "unknown kind of problem", "e.json:1: is no valid JSON"],
+         "unknown kind of problem", "e.json:1: is no valid JSON", "lines.json:2: something stands behind the JSON value",
+         "cut.json:1: task_id 'own/1' occurs a second time", "cut.json:2: the array has no end",
+         "behind.json:3: something stands behind", "cannot be read"],
         strict=True,
     ):  # fmt: skip
         assert part in flaw

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pytest_ddtree.coding.extract.source import quietly
 from pytest_ddtree.coding.problems import Case
+from pytest_ddtree.coding.sandbox.inner.codec import CodecError, encode
 
 _DEFAULT_REL_TOL: Final = 1e-9
 
@@ -58,14 +59,25 @@ def case_of(statement: ast.Assert, name: str) -> Case | None:
         case, value = _arguments(left, name), _literal(right)
         if case is None or value is None:
             return None
-        return replace(case, expect=value[0], cmp="equal" if isinstance(test.ops[0], ast.Eq) else "exact")
+        case = replace(case, expect=value[0], cmp="equal" if isinstance(test.ops[0], ast.Eq) else "exact")
+        return case if _crosses(case) else None
     if isinstance(test, ast.Call) and _called(test) == "isclose" and len(test.args) == 2:
         case, value = _arguments(test.args[0], name), _literal(test.args[1])
         tolerance = _tolerance(test, value)
         if case is None or value is None or tolerance is None:
             return None
-        return replace(case, expect=value[0], cmp="approx", atol=tolerance)
+        case = replace(case, expect=value[0], cmp="approx", atol=tolerance)
+        return case if _crosses(case) else None
     return None
+
+
+def _crosses(case: Case) -> bool:
+    """Whether the values of a case can be sent to a solution and come back from one (an Ellipsis cannot, say)."""
+    try:
+        encode([case.args, case.kwargs, case.expect])
+    except CodecError:
+        return False
+    return True
 
 
 def _called(call: ast.Call) -> str:
@@ -112,4 +124,7 @@ def _tolerance(call: ast.Call, value: tuple[Any] | None) -> float | None:
             abs_tol = float(given[0])
         else:
             return None
-    return max(rel_tol * abs(value[0]), abs_tol)
+    try:
+        return max(rel_tol * abs(value[0]), abs_tol)
+    except OverflowError:
+        return None

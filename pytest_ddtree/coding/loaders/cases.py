@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from pytest_ddtree.coding.loaders.values import LONE_SURROGATE, MISSING, Faults, is_unicode
+from pytest_ddtree.coding.loaders.values import LONE_SURROGATE, MISSING, Faults, is_tolerance, is_unicode
 from pytest_ddtree.coding.problems import COMPARISONS, Case, Comparison, Mode
-from pytest_ddtree.coding.sandbox.inner.codec import CodecError, encode
 
 #: Keys of a case by mode, besides `cmp` and `atol`.
 KEYS: Final[Mapping[str, frozenset[str]]] = {
@@ -104,11 +102,10 @@ def _check_types(
             faults.add((index, "stdin"), LONE_SURROGATE)
         if not isinstance(expect, str):
             faults.add((index, "expect"), "must be a text: the whole output")
+        elif not is_unicode(expect):
+            faults.add((index, "expect"), LONE_SURROGATE)
     for key, sent in (("args", args), ("kwargs", kwargs), ("calls", calls), ("expect", expect)):
-        try:
-            encode(sent)
-        except CodecError as error:
-            faults.add((index, key), f"cannot be sent to a solution: it holds {error}")
+        faults.crosses((index, key), sent)
     if cmp not in COMPARISONS:
         faults.add((index, "cmp"), f"must be one of {', '.join(COMPARISONS)}, not {cmp!r}")
     elif cmp == "set" and not isinstance(expect, (list, tuple, set, frozenset)):
@@ -116,8 +113,7 @@ def _check_types(
     elif cmp == "lines" and not isinstance(expect, str):
         faults.add((index, "cmp"), "lines compares texts; `expect` is none")
     if atol is not None:
-        number = isinstance(atol, (int, float)) and not isinstance(atol, bool)
-        if not number or not math.isfinite(atol) or atol < 0:
+        if not is_tolerance(atol):
             faults.add((index, "atol"), "must be a number of at least 0")
         elif cmp not in ("approx", "equal"):
             faults.add((index, "atol"), "means something with cmp approx or equal only")

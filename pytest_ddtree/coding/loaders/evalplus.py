@@ -10,7 +10,7 @@ from pytest_ddtree.coding.extract.source import quietly
 from pytest_ddtree.coding.loaders.asserts import case_of, parsed_asserts
 from pytest_ddtree.coding.loaders.humaneval import completion_question, from_humaneval
 from pytest_ddtree.coding.loaders.mbpp import mbpp_id
-from pytest_ddtree.coding.loaders.values import REQUEST, Faults
+from pytest_ddtree.coding.loaders.values import REQUEST, Faults, is_tolerance
 from pytest_ddtree.coding.problems import Problem
 
 _KEYS: Final = frozenset(
@@ -50,7 +50,7 @@ def from_evalplus(record: Mapping[str, Any]) -> Problem:
     canonical = faults.text(record, "canonical_solution")
     inputs = [*_inputs(faults, record, "base_input"), *_inputs(faults, record, "plus_input")]
     atol = record.get("atol", 0) or _TOLERANCE
-    if not isinstance(atol, (int, float)) or isinstance(atol, bool) or atol < 0:
+    if not is_tolerance(atol):
         faults.add("atol", "must be a number of at least 0")
     if not faults.found and not inputs:
         faults.add("base_input", "is empty, and so is plus_input")
@@ -60,13 +60,14 @@ def from_evalplus(record: Mapping[str, Any]) -> Problem:
         faults.defines("canonical_solution", solution, entry_point)
     faults.raise_if_any()
     examples = _examples(record.get("assertion"), entry_point)
+    typed = tuple(_typed_like(arguments, examples) for arguments in inputs)
     return Problem(
         task_id=task_id,
         mode="function",
         entry_point=entry_point,
         prompt=prompt,
         question=completion_question(prompt) if completes else _sentence_question(prompt),
-        inputs=tuple(_typed_like(arguments, examples) for arguments in inputs),
+        inputs=typed,
         solution=solution,
         cmp="equal",
         atol=float(atol),
@@ -100,7 +101,7 @@ def _inputs(faults: Faults, record: Mapping[str, Any], key: str) -> list[Sequenc
     if not isinstance(value, list) or not all(isinstance(item, list) for item in value):
         faults.add(key, "must be a list of argument lists")
         return []
-    return value
+    return value if all(faults.crosses(key, item) for item in value) else []
 
 
 def _examples(assertion: Any, entry_point: str) -> list[tuple[Any, ...]]:
@@ -127,6 +128,8 @@ def retyped(value: Any, example: Any) -> Any:
             items = [retyped(item, like) for item, like in zip(value, known, strict=True)]
         else:
             items = value
+        if isinstance(example, (set, frozenset)) and any(isinstance(item, (list, dict)) for item in items):
+            return value  # no set can hold it, so it is not what the example is
         return type(example)(items)
     if isinstance(value, dict) and isinstance(example, dict) and example:
         key_like, item_like = next(iter(example.items()))

@@ -48,12 +48,17 @@ class Record:
 
 def expand(path: Path) -> Iterator[Path | Flaw]:
     """A file as it is, a folder as its TOML files in order."""
-    if path.is_dir():
-        files = sorted(path.glob("*.toml"))
+    try:
+        folder, exists = path.is_dir(), path.exists()
+        files = sorted(path.glob("*.toml")) if folder else []
+    except OSError as error:
+        yield _unreadable(path, error)
+        return
+    if folder:
         yield from files
         if not files:
             yield Flaw(path, None, "the folder holds no .toml files")
-    elif path.exists():
+    elif exists:
         yield path
     else:
         yield Flaw(path, None, "there is no such file")
@@ -72,7 +77,7 @@ def read_records(path: Path) -> Iterator[Record | Flaw]:
         yield Flaw(path, raw.count(b"\n", 0, error.start) + 1, "is not UTF-8")
         return
     except (OSError, EOFError, zlib.error) as error:
-        yield Flaw(path, None, f"cannot be read: {error}")
+        yield _unreadable(path, error)
         return
     if name.endswith(".toml"):
         yield _toml(path, text)
@@ -80,6 +85,10 @@ def read_records(path: Path) -> Iterator[Record | Flaw]:
         yield from _json_lines(path, text)
     else:
         yield from _json_array(path, text)
+
+
+def _unreadable(path: Path, error: Exception) -> Flaw:
+    return Flaw(path, None, f"cannot be read: {error}")
 
 
 def _toml(path: Path, text: str) -> Record | Flaw:
@@ -114,7 +123,12 @@ def _json_array(path: Path, text: str) -> Iterator[Record | Flaw]:
     while True:
         position = _skip(text, position)
         line, counted = line + text.count("\n", counted, position), position
-        if position >= len(text) or (array and text[position] == "]"):
+        if array and text[position : position + 1] == "]":
+            position = _skip(text, position + 1)
+            break
+        if position >= len(text):
+            if array:
+                yield Flaw(path, line, "the array has no end: the file was cut off")
             break
         try:
             value, position = decoder.raw_decode(text, position)
@@ -124,8 +138,14 @@ def _json_array(path: Path, text: str) -> Iterator[Record | Flaw]:
         empty = False
         yield _object(path, line, value)
         if not array:
+            position = _skip(text, position)
             break
-    if empty:
+    line += text.count("\n", counted, position)
+    if position < len(text):
+        yield Flaw(
+            path, line, "something stands behind the JSON value; a file of one object a line ends in .jsonl"
+        )
+    elif empty:
         yield Flaw(path, None, "holds no problems")
 
 

@@ -48,13 +48,13 @@ def from_livecodebench(record: Mapping[str, Any]) -> Problem:
     starter = faults.text(record, "starter_code", "")
     tests = [*_tests(faults, record, "public_test_cases"), *_tests(faults, record, "private_test_cases")]
     name = _function_name(faults, record)
-    kinds = {test.get("testtype") for test in tests}
+    kinds = {str(test.get("testtype")) for test in tests}
     if not faults.found and not tests:
         faults.add("public_test_cases", "holds no cases, and neither does private_test_cases")
     elif tests and kinds not in ({"stdin"}, {"functional"}):
         faults.add(
             "public_test_cases",
-            f"testtype must be stdin or functional throughout, not {sorted(map(str, kinds))}",
+            f"testtype must be stdin or functional throughout, not {sorted(kinds)}",
         )
     functional = kinds == {"functional"}
     if functional and not name:
@@ -171,5 +171,7 @@ def _functional(faults: Faults, index: int, test: Mapping[str, Any]) -> Case | N
         expect = json.loads(test["output"])
     except (ValueError, RecursionError) as error:
         faults.add((index, "input"), f"is no JSON: {error}")
+        return None
+    if not (faults.crosses((index, "input"), args) and faults.crosses((index, "output"), expect)):
         return None
     return Case(args=args, expect=expect, cmp="approx" if has_float(expect) else "exact")

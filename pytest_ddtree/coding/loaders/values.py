@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from pytest_ddtree.coding.extract.names import definition_of
 from pytest_ddtree.coding.extract.source import Program, quietly
+from pytest_ddtree.coding.sandbox.inner.codec import CodecError, encode
 
 MISSING: Final = object()
 LONE_SURROGATE: Final = "holds half of a surrogate pair, which is no character"
@@ -85,6 +87,15 @@ class Faults:
             return None
         return found[0]
 
+    def crosses(self, place: Place, value: Any) -> bool:
+        """Whether a value can be sent to a solution and come back from one; a fault where it cannot."""
+        try:
+            encode(value)
+        except CodecError as error:
+            self.add(place, f"cannot be sent to a solution: it holds {error}")
+            return False
+        return True
+
     def defines(self, key: str, source: str, name: str) -> None:
         """A fault where Python source does not parse or does not define a name ("" for any program)."""
         tree = quietly(lambda: ast.parse(source))
@@ -101,6 +112,16 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def is_tolerance(value: Any) -> bool:
+    """Whether a value is a number of at least 0 that a float can hold."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value) and value >= 0
+    except OverflowError:
+        return False
 
 
 def has_float(value: Any) -> bool:
