@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 _SEED_STEP = 1_000_003
 LIMITS = tuple(range(9, 25))
 """Tokens. Consecutive, so that most accepted runs meet some limit in their middle."""
+
+
+def _seed(first: int, number: int, task_id: str) -> int:
+    """The seed of a problem's `number`-th sample: the same on every server, whatever else is asked of it."""
+    return first + number * _SEED_STEP + zlib.crc32(task_id.encode()) % _SEED_STEP
 
 
 class NotSolved(Infrastructure):
@@ -87,8 +93,8 @@ class CodingAnswers:
         """One more answer of a config to each problem; with a temperature, `number` chooses the seed."""
         run, settings = self._run, self._run.settings
         asked = {
-            problem.task_id: self.asks.request(problem, settings.seed + number * _SEED_STEP + index)
-            for index, problem in enumerate(problems)
+            problem.task_id: self.asks.request(problem, _seed(settings.seed, number, problem.task_id))
+            for problem in problems
         }
         found = {tag: answer.record for tag, answer in self._kept(config, asked, number).items()}
         missing = [request for tag, request in asked.items() if tag not in found]

@@ -70,12 +70,12 @@ class CodingEval:
         Raises:
             Infrastructure: it could not be had, or the baseline solves nothing, so that nothing can be lost.
         """
-        pairs = list(self._all(config, problems).values())
+        pairs = self._comparable(config, problems)
         greedy = [pair for pair in pairs if isinstance(pair, Pair)]
         sampled = [pair for pair in pairs if isinstance(pair, SampledPair)]
         base = [pair.baseline for pair in greedy] + [one for pair in sampled for one in pair.baseline]
         if not any(solved.passed for solved in base):
-            states = ", ".join(sorted({solved.state for solved in base})) or "none could be judged"
+            states = ", ".join(sorted({solved.state for solved in base}))
             raise NotSolved(
                 f"the baseline solves none of {len(pairs)} problems ({states}), so no loss could be seen: use easier problems, or more "
                 f"tokens ({BY_FIELD['coding_output'].flag}, now {self._run.settings.coding_output})"
@@ -86,7 +86,7 @@ class CodingEval:
         """Truncation, missing code and time-outs compared pairwise; with several samples, the first of each. Raises Infrastructure."""
         rows = [
             (pair.baseline, pair.other) if isinstance(pair, Pair) else (pair.baseline[0], pair.other[0])
-            for pair in self._all(config, problems).values()
+            for pair in self._comparable(config, problems)
         ]
         return count(rows, self._gate)
 
@@ -141,6 +141,16 @@ class CodingEval:
                 progress=self._run.progress,
             )
         return self._solver
+
+    def _comparable(self, config: Config, problems: Sequence[Problem]) -> list[Pair | SampledPair]:
+        """All pairs. Raises Infrastructure, also where there is none: nothing compared is nothing that passed."""
+        pairs: list[Pair | SampledPair] = [*self._all(config, problems).values()]
+        if not pairs:
+            faults = "\n".join(str(fault) for fault in self._solve.faults.values())
+            raise NotSolved(
+                f"none of {len(problems)} problems can be judged, so nothing was compared:\n{faults}"
+            )
+        return pairs
 
     def _all(self, config: Config, problems: Sequence[Problem]) -> dict[str, Pair] | dict[str, SampledPair]:
         known = self._pairs.get(config)

@@ -26,7 +26,6 @@ class CodingRequests:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._prompts: dict[str, Prompt] = {}
-        self._chats: dict[str, AsyncClient] = {}
         self._by_text: bool | None = None
 
     @property
@@ -59,12 +58,7 @@ class CodingRequests:
 
     def chat(self, server: Server) -> AsyncClient:
         """A client of a server's chat endpoint."""
-        if server.url not in self._chats:
-            settings = self._run.settings
-            self._chats[server.url] = AsyncClient(
-                server.url, api_key=settings.api_key, timeout_s=settings.request_timeout, api="chat"
-            )
-        return self._chats[server.url]
+        return self._run.async_client(server, "chat")
 
     def request(self, problem: Problem, seed: int) -> Request:
         """What a server is asked; the seed counts with a temperature only."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pytest_ddtree.budget import Budget
-from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.client.client import Api, AsyncClient
 from pytest_ddtree.client.loop import LoopThread
 from pytest_ddtree.client.sync import Client
 from pytest_ddtree.coding_eval import CodingEval
@@ -282,9 +282,9 @@ class Run:
         """Whether the server of a config runs now; starts nothing."""
         return self.servers.is_up(config)
 
-    def async_client(self, server: Server) -> AsyncClient:
-        """The asynchronous client of a server, one per address, for the session's own loop."""
-        return self.servers.client(server)
+    def async_client(self, server: Server, api: Api = "generate") -> AsyncClient:
+        """The asynchronous client of one endpoint of a server, one per address, for the session's own loop."""
+        return self.servers.client(server, api)
 
     def client(self, server: Server) -> Client:
         """A synchronous client of a server, on the session's own loop."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pytest_ddtree.client.client import AsyncClient
+from pytest_ddtree.client.client import Api, AsyncClient
 from pytest_ddtree.errors import NotVerified
 from pytest_ddtree.grid import BASELINE, Config, sort_key
 from pytest_ddtree.results.fingerprint import server_fingerprint
@@ -31,7 +31,7 @@ class Servers:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._pool: ServerPool | None = None
-        self._clients: dict[str, AsyncClient] = {}
+        self._clients: dict[tuple[str, Api], AsyncClient] = {}
         self._handles: dict[Config, Server] = {}
         self._known_starts = 0
         self._starts_before = 0
@@ -105,14 +105,14 @@ class Servers:
         """Whether the server of a config runs now; starts nothing."""
         return self.pool.peek(config) is not None
 
-    def client(self, server: Server) -> AsyncClient:
-        """The asynchronous client of a server, one per address."""
+    def client(self, server: Server, api: Api) -> AsyncClient:
+        """The asynchronous client of one endpoint of a server, one per address."""
         settings = self._run.settings
-        if server.url not in self._clients:
-            self._clients[server.url] = AsyncClient(
-                server.url, api_key=settings.api_key, timeout_s=settings.request_timeout
+        if (server.url, api) not in self._clients:
+            self._clients[server.url, api] = AsyncClient(
+                server.url, api_key=settings.api_key, timeout_s=settings.request_timeout, api=api
             )
-        return self._clients[server.url]
+        return self._clients[server.url, api]
 
     def version(self) -> str:
         """The version of a build whose sources are not known, without a start where that can be. Raises Infrastructure."""

@@ -148,11 +148,16 @@ class Solver:
             verdicts = self._answers.judge(config, flipped, records, first=False)
             for name, solved in self._grade(flipped, records).items():
                 pair = pairs[name]
-                pair = replace(pair, other_again=(*pair.other_again, solved))
-                if verdicts is not None and verdicts[name].kind == "corrupt":
-                    pair = replace(pair, other=solved, verdict=verdicts[name])
-                elif contradiction(solved.record) is not None:
-                    pair = replace(pair, other=solved)
+                verdict = None if verdicts is None else verdicts[name]
+                corrupt = verdict is not None and verdict.kind == "corrupt"
+                if corrupt or contradiction(solved.record) is not None:
+                    # It is shown in the first answer's place, which counts as one of the others then.
+                    again = (*pair.other_again, pair.other)
+                    pair = replace(
+                        pair, other=solved, other_again=again, verdict=verdict if corrupt else pair.verdict
+                    )
+                else:
+                    pair = replace(pair, other_again=(*pair.other_again, solved))
                 pairs[name] = pair
         return pairs
 
@@ -170,13 +175,19 @@ class Solver:
             except ProblemFaultError as error:
                 return error
 
-        graded: dict[str, Solved] = {}
         with ThreadPoolExecutor(box.workers) as pool:
-            for problem, found in zip(problems, pool.map(one, problems), strict=True):
-                if isinstance(found, ProblemFaultError):
-                    self.faults[problem.task_id] = found
-                else:
-                    graded[problem.task_id] = found
+            try:
+                found = list(pool.map(one, problems))
+            except BaseException:
+                # Whatever ends this (Ctrl-C, a sandbox that broke) does not wait for the solutions that still run.
+                self.close()
+                raise
+        graded: dict[str, Solved] = {}
+        for problem, answer in zip(problems, found, strict=True):
+            if isinstance(answer, ProblemFaultError):
+                self.faults[problem.task_id] = answer
+            else:
+                graded[problem.task_id] = answer
         return graded
 
     def _write(self, config: Config, known: dict[str, tuple[Solved, ...]]) -> None:

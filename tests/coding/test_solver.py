@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -73,6 +77,12 @@ def solver_of(script: Script, solvers: list[Solver], **options: object) -> Solve
     return solver
 
 
+def children(pid: int) -> list[int]:
+    """Pids of the processes that a process has started and not yet reaped."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for one in found for child in one.read_text().split()]
+
+
 def script(**texts: tuple[list[str], list[str]]) -> Script:
     return Script(
         {("baseline", name): base for name, (base, _) in texts.items()}
@@ -112,6 +122,9 @@ def test_a_rerun_that_is_corrupt_counts_though_the_majority_passes(solvers: list
     answers.kinds["loss"] = "corrupt"
     pairs = solver_of(answers, solvers, reruns=2).pairs(TREE, [problem("loss")])
     assert pairs["loss"].judgement == "corrupt"
+    # The last of them is shown, and each of the three answers counts once.
+    assert pairs["loss"].other.passed
+    assert pairs["loss"].reruns() == "loss: loss, not confirmed: passed 3 of 3 on the baseline, 2 of 3 here"
 
 
 def test_a_problem_that_cannot_be_judged_costs_no_other_one(solvers: list[Solver]) -> None:
@@ -122,6 +135,28 @@ def test_a_problem_that_cannot_be_judged_costs_no_other_one(solvers: list[Solver
     assert set(pairs) == {"good"}
     assert isinstance(solver.faults["bad"], ProblemFaultError)
     assert "reference solution fails" in str(solver.faults["bad"])
+
+
+def test_an_interrupt_ends_the_solutions_that_run(solvers: list[Solver]) -> None:
+    slow = "```python\nimport time\ndef f(x):\n    time.sleep(5)\n    return 2\n```\n"
+    solver = solver_of(script(a=([slow], [slow]), b=([slow], [slow])), solvers)
+    seen: list[int] = []
+
+    def interrupt() -> None:
+        while not (running := [child for zygote in children(os.getpid()) for child in children(zygote)]):
+            time.sleep(0.01)
+        seen.extend(running)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    others = set(children(os.getpid()))
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    with pytest.raises(KeyboardInterrupt):
+        solver.pairs(TREE, [problem("a"), problem("b")])
+    watcher.join()
+    assert seen
+    assert set(children(os.getpid())) <= others
+    assert not any(Path(f"/proc/{pid}").exists() for pid in seen)
 
 
 def test_samples_are_asked_as_often_as_said_and_compared_by_problem(solvers: list[Solver]) -> None:

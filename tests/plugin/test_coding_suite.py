@@ -131,6 +131,56 @@ def test_an_answer_cut_on_both_sides_is_no_pass(tmp_path: Path) -> None:
     assert "solves none of 3 problems" in outcome.messages[f"test_no_net_loss[{TREE}]"]
 
 
+UNFAIR = {
+    "task_id": "unfair", "prompt": "Write f.", "entry_point": "f", "base_input": [[1]], "canonical_solution": "def f(x): return 1 / 0\n",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_where_no_problem_can_be_judged_nothing_passes(tmp_path: Path) -> None:
+    (tmp_path / "unfair.jsonl").write_text(json.dumps(UNFAIR))
+    outcome = run(
+        *FEW, f"--ddtree-problems={tmp_path}/unfair.jsonl", "-k", "problem or net or more", results=tmp_path
+    )
+    assert outcome.code == 1, outcome.output
+    assert outcome.tests == {
+        f"test_problem[{TREE}-unfair]": "error",
+        f"test_no_net_loss[{TREE}]": "error",
+        f"test_no_more_truncation_missing_code_or_timeouts[{TREE}]": "error",
+    }
+    assert all("its reference solution fails on input 1" in said for said in outcome.messages.values())
+
+
+@pytest.mark.slow
+def test_samples_of_a_problem_have_the_same_seeds_on_both_servers_whatever_becomes_of_others(
+    tmp_path: Path,
+) -> None:
+    good = [
+        {"task_id": name, "prompt": "Add.", "entry_point": "add", "cases": [{"args": [1, 2], "expect": 3}]}
+        for name in "ab"
+    ]
+    (tmp_path / "mixed.jsonl").write_text("".join(json.dumps(one) + "\n" for one in [UNFAIR, *good]))
+    several = (
+        "--ddtree-coding-samples",
+        "2",
+        "--ddtree-coding-temperature",
+        "0.8",
+        "--ddtree-coding-output",
+        "24",
+    )
+    outcome = run(
+        *FEW, *several, f"--ddtree-problems={tmp_path}/mixed.jsonl", "-k", "test_problem", results=tmp_path
+    )
+    assert outcome.tests[f"test_problem[{TREE}-unfair]"] == "error", outcome.output
+    (book,) = tmp_path.rglob("answers.jsonl")
+    asked: dict[str, set[tuple[str, int, str]]] = {}
+    for line in map(json.loads, book.read_text().splitlines()):
+        if line["kind"] == "answer":
+            asked.setdefault(line["config"], set()).add((line["tag"], line["number"], line["asked"]))
+    assert len(asked[TREE]) == 4
+    assert asked[TREE] < asked["baseline"]
+
+
 def test_bad_problem_files_are_listed_before_a_server_starts(tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"task_id": "a", "prompt": "p", "cases": []}\nnot json\n{"task_id": "b"}\n')
