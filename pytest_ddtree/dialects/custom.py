@@ -33,16 +33,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ddtree.dialects import serverinfo
+from pytest_ddtree.dialects import described, serverinfo
 from pytest_ddtree.dialects.base import DialectError, Launch, LaunchRequest
+from pytest_ddtree.dialects.described import fill
 from pytest_ddtree.dialects.effective import UNKNOWN, EffectiveConfig, Value, from_values, merge
 from pytest_ddtree.dialects.sglang import OVERLAP_OFF, SglangDialect
 from pytest_ddtree.grid import Config
-
-_TEXTS = ("name", "tree", "chain", "window", "block_size", "baseline", "verify_width", "about")
-_TABLES = ("env", "read", "log")
-_PLACES = frozenset({"budget", "topk", "window", "block_size", "verify_width"})
-_READABLE = ("budget", "topk", "window", "block_size", "verify_width", "tree")
 
 
 class CustomDialect(SglangDialect):
@@ -51,8 +47,7 @@ class CustomDialect(SglangDialect):
     tested = False
 
     def __init__(self, data: Mapping[str, Any], where: str) -> None:
-        problems = _problems(data)
-        if problems:
+        if problems := described.problems(data):
             raise DialectError(f"{where}:\n" + "\n".join(f"  - {problem}" for problem in problems))
         self.name = str(data.get("name", "custom"))
         self.about = str(data.get("about", f"described in {where}"))
@@ -67,10 +62,10 @@ class CustomDialect(SglangDialect):
         return Launch((*launch.args, *extra), launch.env)
 
     def chain_arguments(self, config: Config) -> list[str]:
-        return [*_fill(self._data["chain"], self._places(config)), *self._block(config)]
+        return [*fill(self._data["chain"], self._places(config)), *self._block(config)]
 
     def tree_arguments(self, config: Config, request: LaunchRequest) -> list[str]:
-        return [*_fill(self._data["tree"], self._places(config)), *self._block(config)]
+        return [*fill(self._data["tree"], self._places(config)), *self._block(config)]
 
     def tree_environment(self, config: Config) -> dict[str, str]:
         places = self._places(config)
@@ -88,6 +83,22 @@ class CustomDialect(SglangDialect):
             return f"dialect {self.name} has no `block_size`"
         if config.topk is not None and "topk" in data and config.topk not in data["topk"]:
             return f"dialect {self.name} takes topk {', '.join(map(str, data['topk']))}, not {config.topk}"
+        return self._lacking(config)
+
+    def _lacking(self, config: Config) -> str | None:
+        """Why no words can be made for a config that has no value for what stands in them; None where they can."""
+        templates = {
+            key: self._data[key] for key in ("window", "block_size") if getattr(config, key) is not None
+        }
+        if config.speculative:
+            templates[config.kind] = self._data[config.kind]
+        if config.kind == "tree":
+            templates |= {f"env.{name}": text for name, text in self._data.get("env", {}).items()}
+        places = self._places(config)
+        for key, text in templates.items():
+            for place in sorted(described.needed(text)):
+                if places[place] is None or places[place] is UNKNOWN:
+                    return f"dialect {self.name} has {{{place}}} in `{key}`, and {config.id} has none"
         return None
 
     def asked_values(self, config: Config, request: LaunchRequest) -> dict[str, Value]:
@@ -99,8 +110,10 @@ class CustomDialect(SglangDialect):
     def effective(self, server_info: Mapping[str, Any], log_text: str) -> EffectiveConfig:
         found: dict[str, Value] = {}
         for knob, pattern in self._data.get("log", {}).items():
-            if match := re.search(pattern, log_text):
-                found[knob] = _number(match[1])
+            # Each rank and each start writes it: the last one counts, as of everything that is read from a log.
+            said = [match[1] for match in re.finditer(pattern, log_text) if match[1] is not None]
+            if said:
+                found[knob] = _value(said[-1])
         return merge(super().effective(server_info, log_text), from_values("log", found))
 
     def speculation(self, server_info: Mapping[str, Any]) -> dict[str, Value]:
@@ -120,10 +133,10 @@ class CustomDialect(SglangDialect):
         return values
 
     def window_arguments(self, config: Config, request: LaunchRequest) -> list[str]:
-        return _fill(self._data["window"], self._places(config)) if config.window is not None else []
+        return fill(self._data["window"], self._places(config)) if config.window is not None else []
 
     def _block(self, config: Config) -> list[str]:
-        return _fill(self._data["block_size"], self._places(config)) if config.block_size is not None else []
+        return fill(self._data["block_size"], self._places(config)) if config.block_size is not None else []
 
     def _width(self, config: Config) -> Value:
         text = str(self._data.get("verify_width", "budget + 1")).replace(" ", "")
@@ -144,59 +157,21 @@ class CustomDialect(SglangDialect):
 def load(path: Path) -> CustomDialect:
     """The dialect of a TOML file. Raises DialectError with every problem found."""
     try:
-        data = tomllib.loads(path.read_text())
+        data = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise DialectError(f"{path} cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DialectError(f"{path} is no TOML: {error}") from error
     return CustomDialect(data, str(path))
 
 
-def _problems(data: Mapping[str, Any]) -> list[str]:
-    known = {*_TEXTS, *_TABLES, "topk"}
-    found = [f"unknown key {key!r}; known are {', '.join(sorted(known))}" for key in data if key not in known]
-    found += [f"{key} must be a text" for key in _TEXTS if key in data and not isinstance(data[key], str)]
-    found += [
-        f"[{key}] must be a table" for key in _TABLES if key in data and not isinstance(data[key], dict)
-    ]
-    if "tree" not in data and "chain" not in data:
-        found.append("neither `tree` nor `chain`: nothing can be asked of this build")
-    if "topk" in data and not (
-        isinstance(data["topk"], list) and all(isinstance(k, int) for k in data["topk"])
-    ):
-        found.append("topk must be a list of whole numbers")
-    width = str(data.get("verify_width", "budget + 1")).replace(" ", "")
-    if width not in {"budget", "budget+1"} and not width.isdigit():
-        found.append(f"verify_width must be 'budget + 1', 'budget' or a number, not {data['verify_width']!r}")
-    if found:
-        return found
-    texts = {key: data[key] for key in ("tree", "chain", "window", "block_size") if key in data}
-    texts.update({f"env.{name}": str(text) for name, text in data.get("env", {}).items()})
-    for key, text in texts.items():
-        for place in re.findall(r"\{([^{}]*)\}", text):
-            if place not in _PLACES:
-                found.append(
-                    f"{key}: unknown placeholder {{{place}}}; known are {', '.join(sorted(_PLACES))}"
-                )
-    for knob, where in data.get("read", {}).items():
-        if knob not in _READABLE:
-            found.append(f"read.{knob}: unknown; known are {', '.join(_READABLE)}")
-        elif not isinstance(where, dict) or not isinstance(where.get("field"), str):
-            found.append(f"read.{knob} must be a table with `field`")
-    for knob, pattern in data.get("log", {}).items():
+def _value(text: str) -> Value:
+    """What a log has written, as the kind of value that is asked for: a switch, a number, None, or a word."""
+    if text in {"True", "False", "None"}:
+        return {"True": True, "False": False}.get(text)
+    for kind in (int, float):
         try:
-            groups = re.compile(pattern).groups
-        except re.error as error:
-            found.append(f"log.{knob}: {error}")
-        else:
-            if groups != 1:
-                found.append(f"log.{knob}: needs exactly one group, has {groups}")
-    return found
-
-
-def _fill(template: str, places: Mapping[str, Value]) -> list[str]:
-    return [word.format_map(places) for word in shlex.split(template)]
-
-
-def _number(text: str) -> Value:
-    return int(text) if text.lstrip("-").isdigit() else None if text == "None" else text
+            return kind(text)
+        except ValueError:
+            continue
+    return text

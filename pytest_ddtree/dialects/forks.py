@@ -8,7 +8,7 @@ from typing import Any
 from pytest_ddtree.dialects import serverinfo
 from pytest_ddtree.dialects.base import LaunchRequest
 from pytest_ddtree.dialects.effective import UNKNOWN, Value
-from pytest_ddtree.dialects.sglang import SglangDialect, needs_block_of_budget, needs_topk_of_budget, positive
+from pytest_ddtree.dialects.sglang import SglangDialect, count, needs_block_of_budget, needs_topk_of_budget
 from pytest_ddtree.grid import Config
 
 BUDGET = "--speculative-ddtree-budget"
@@ -17,6 +17,7 @@ TREE_VERIFY = "--speculative-dflash-tree-verify"
 TREE_WIDTH = "--speculative-dflash-tree-width"
 DRAFT_TOKENS = "--speculative-num-draft-tokens"
 EAGLE_TOPK = "--speculative-eagle-topk"
+_TREE_VERIFY_VARIABLE = "SGLANG_DFLASH_TREE_VERIFY"
 
 
 class _BudgetFlag(SglangDialect):
@@ -43,7 +44,7 @@ class _BudgetFlag(SglangDialect):
         values = serverinfo.chain(server_info)
         if values.get("algorithm") != "DDTREE":
             return values
-        budget = positive(server_info.get("speculative_ddtree_budget"))
+        budget = count(server_info.get("speculative_ddtree_budget"))
         block = values.get("block_size", UNKNOWN)
         if (
             budget is UNKNOWN
@@ -119,6 +120,10 @@ class DialectB(_BudgetFlag):
         value = serverinfo.env_variables(server_info).get("SGLANG_DDTREE_MAX_TOPK")
         return int(value) if value is not None and value.isdigit() else UNKNOWN
 
+    def speaks(self, server_info: Mapping[str, Any]) -> bool:
+        variables = serverinfo.env_variables(server_info)
+        return super().speaks(server_info) and "SGLANG_DDTREE_MAX_TOPK" in variables
+
 
 class DialectC(_BudgetFlag):
     """topk is the budget; overlap stays on."""
@@ -137,6 +142,9 @@ class DialectC(_BudgetFlag):
     def topk_in_force(self, server_info: Mapping[str, Any], budget: Value) -> Value:
         del server_info
         return budget
+
+    def speaks(self, server_info: Mapping[str, Any]) -> bool:
+        return super().speaks(server_info) and "use_tree_attention" in server_info
 
 
 class DialectD(SglangDialect):
@@ -192,8 +200,8 @@ class _EagleTopk(SglangDialect):
         if self._tree_on(server_info) and isinstance(width, int):
             values["algorithm"] = "DDTREE"
             values["budget"] = width - 1
-            values["topk"] = positive(server_info.get("speculative_eagle_topk"))
-            values["block_size"] = positive(server_info.get("speculative_dflash_block_size"))
+            values["topk"] = count(server_info.get("speculative_eagle_topk"))
+            values["block_size"] = count(server_info.get("speculative_dflash_block_size"))
         return values
 
 
@@ -219,13 +227,16 @@ class DialectE(_EagleTopk):
         return args if size is None else [*args, "--speculative-dflash-block-size", str(size)]
 
     def tree_environment(self, config: Config) -> dict[str, str]:
-        return {"SGLANG_DFLASH_TREE_VERIFY": "1", "SGLANG_DFLASH_TREE_ALGO": "ddtree"}
+        return {_TREE_VERIFY_VARIABLE: "1", "SGLANG_DFLASH_TREE_ALGO": "ddtree"}
 
     def unsupported_tree(self, config: Config, request: LaunchRequest) -> str | None:
         return None
 
     def _tree_on(self, server_info: Mapping[str, Any]) -> bool:
-        return serverinfo.env_variables(server_info).get("SGLANG_DFLASH_TREE_VERIFY") == "1"
+        return serverinfo.env_variables(server_info).get(_TREE_VERIFY_VARIABLE) == "1"
+
+    def speaks(self, server_info: Mapping[str, Any]) -> bool:
+        return _TREE_VERIFY_VARIABLE in serverinfo.env_variables(server_info)
 
 
 class DialectF(_EagleTopk):
@@ -291,7 +302,7 @@ class DialectG(SglangDialect):
 
     def speculation(self, server_info: Mapping[str, Any]) -> dict[str, Value]:
         values = serverinfo.chain(server_info)
-        width = positive(server_info.get("speculative_dflash_tree_width"))
+        width = count(server_info.get("speculative_dflash_tree_width"))
         if not isinstance(width, int) or width < 2:
             return values
         nodes = serverinfo.env_variables(server_info).get("SGLANG_DFLASH_MAX_NUM_NODES", "")

@@ -10,9 +10,6 @@ from pytest_ddtree.dialects.effective import Value
 _DRAFT_RUNNER = re.compile(r"Initialized DFLASH draft runner\.(?P<rest>[^\n]*)")
 _TREE_WORKER = re.compile(r"Initialized DDTREE? ?\w* worker\.(?P<rest>[^\n]*)", re.IGNORECASE)
 _CAPACITY = re.compile(r"max_total_num_tokens=(?P<tokens>\d+)(?P<rest>[^\n]*)")
-_BLOCK_MISMATCH = re.compile(
-    r"DFLASH block size mismatch: using speculative_num_draft_tokens=(?P<used>\d+) but draft config block_size=(?P<own>\d+)"
-)
 _OVERLAP_OFF = re.compile(
     r"Overlap schedule[r]? is disabled|disable_overlap_schedule is set to True", re.IGNORECASE
 )
@@ -31,8 +28,7 @@ _WARNINGS: tuple[re.Pattern[str], ...] = (
 def scan(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
     """Knobs that the log states, and the build's own warnings about them, each once.
 
-    Keys that begin with `raw_` are the build's words; a dialect says what they mean: `raw_draft_block_size` is what the draft
-    checkpoint says, as the mismatch warning quotes it.
+    Keys that begin with `raw_` are the build's words; a dialect says what they mean.
     """
     found: dict[str, Value] = {}
     if match := _last(_DRAFT_RUNNER, text):
@@ -52,8 +48,6 @@ def scan(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
         pairs = _pairs(match["rest"])
         _take(found, pairs, "max_running_requests", "max_running_requests", int)
         _take(found, pairs, "context_len", "context_length", int)
-    if match := _last(_BLOCK_MISMATCH, text):
-        found["raw_draft_block_size"] = int(match["own"])
     if _OVERLAP_OFF.search(text):
         found["overlap"] = False
     if match := _last(_DECODE_GRAPH, text):

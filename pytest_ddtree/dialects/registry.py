@@ -57,5 +57,9 @@ def of_build(build: Build) -> Dialect:
 
 
 def of_server(server_info: Mapping[str, Any]) -> Dialect:
-    """The dialect of a running server, by the fields that its `/server_info` has."""
-    return next((dialect for dialect in DIALECTS if dialect.speaks(server_info)), by_name("dflash"))
+    """The dialect of a running server, by the fields that its `/server_info` has, and the variables that it tells.
+
+    Of several the last one: B and C have the fields of A, and one more.
+    """
+    speakers = [dialect for dialect in DIALECTS if dialect.speaks(server_info)]
+    return speakers[-1] if speakers else by_name("dflash")

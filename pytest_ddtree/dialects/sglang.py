@@ -17,7 +17,6 @@ WINDOW_FLAGS = ("--speculative-draft-window-size", "--speculative-dflash-draft-w
 """Newest first: the second until 0.5.11, an alias until 0.5.19, gone since."""
 GRAPH_FLAGS = ("--cuda-graph-max-bs-decode", "--cuda-graph-max-bs")
 """Newest first: the second until 0.5.13, an alias until 0.5.19, gone since."""
-"""A flag that came with 0.5.18; what else came then is known by it."""
 METRICS = "--enable-metrics"
 OVERLAP_OFF = "--disable-overlap-schedule"
 
@@ -169,6 +168,6 @@ def needs_block_of_budget(config: Config) -> str | None:
     return None
 
 
-def positive(info: object) -> Value:
+def count(info: object) -> Value:
     """A count from JSON, unknown for everything else."""
     return info if isinstance(info, int) and not isinstance(info, bool) else UNKNOWN

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ddtree.dialects import serverinfo
 from pytest_ddtree.servers import secrets
 from pytest_ddtree.servers.http import Http, Unreachable
+from pytest_ddtree.servers.told import whole
 
 if TYPE_CHECKING:
     from pytest_ddtree.servers.handle import Running, Server
@@ -54,9 +55,9 @@ def live(info: Mapping[str, Any]) -> Load:
     """The load of this moment, where `/server_info` has it. Cached prefixes count as free: they are evicted when needed."""
     state = serverinfo.internal_state(info)
     return Load(
-        _count(state.get("num_running_reqs")),
-        _count(state.get("num_queue_reqs")),
-        _count(state.get("kv_available_tokens")),
+        whole(state.get("num_running_reqs")),
+        whole(state.get("num_queue_reqs")),
+        whole(state.get("kv_available_tokens")),
     )
 
 
@@ -241,7 +242,3 @@ def _since(path: Path | None, start: int) -> tuple[str, int]:
     whole = data[: data.rfind(b"\n") + 1]
     text = whole.decode(errors="replace")
     return (text.partition("\n")[2] if text.startswith("$ ") else text), begin + len(whole)
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

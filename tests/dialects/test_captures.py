@@ -166,6 +166,41 @@ def test_conditions_in_which_the_captured_baseline_differs() -> None:
     ]
 
 
+BUDGET = {
+    "speculative_algorithm": "DDTREE",
+    "speculative_ddtree_budget": 8,
+    "speculative_num_draft_tokens": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "variables", "dialect", "topk"),
+    [
+        (BUDGET, {}, "A", 2),
+        (BUDGET, {"SGLANG_DDTREE_MAX_TOPK": "4"}, "B", 4),
+        ({**BUDGET, "use_tree_attention": True}, {}, "C", 8),
+        (
+            {
+                "speculative_algorithm": "DFLASH",
+                "speculative_num_draft_tokens": 9,
+                "speculative_eagle_topk": 4,
+            },
+            {"SGLANG_DFLASH_TREE_VERIFY": "1"},
+            "E",
+            4,
+        ),
+        ({**BUDGET, "speculative_ddtree_topk": 4}, {}, "reference", 4),
+    ],
+)
+def test_families_that_share_their_fields(
+    fields: dict[str, Any], variables: dict[str, str], dialect: str, topk: int
+) -> None:
+    """A server that somebody else runs: the formula of A for topk was held against a healthy B."""
+    said = {**fields, "internal_states": [{"env_vars": variables}]}
+    assert of_server(said).name == dialect
+    assert of_server(said).effective(said, "").topk == topk
+
+
 REAL = DATA.parent
 
 

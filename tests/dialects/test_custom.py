@@ -99,6 +99,18 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
         ("name = 'x'", "neither `tree` nor `chain`"),
         ("tree = 'x'\nverify_width = 'many'", "verify_width must be"),
         ("tree = ", "is no TOML"),
+        ("tree = '--x {budget'", "tree: '{budget': expected '}' before end of string; a brace that is meant"),
+        ('tree = "--x \'a"', "tree: cannot be split into arguments: No closing quotation"),
+        ("tree = '--x'\nbaseline = \"'\"", "baseline: cannot be split into arguments"),
+        ("tree = '--x {budget:>3}'", "unknown placeholder {budget:>3}"),
+        ("tree = '--x'\nenv = {A = 4}", "env.A must be a text"),
+        ("tree = '--x'\nlog = {topk = 4}", "log.topk must be a text"),
+        ("tree = '--x'\nlog = {budgt = '(.)'}", "log.budgt: unknown; known are algorithm, block_size"),
+        (
+            "tree = '--x'\nread = {budget = {field = 'a', add = '1'}}",
+            "read.budget: add must be a whole number",
+        ),
+        ("tree = '--x'\ntopk = [true]", "topk must be a list of whole numbers"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
@@ -106,6 +118,41 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
     file.write_text(text)
     with pytest.raises(DialectError, match=message):
         load(file)
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_bytes(b"tree = '\xff'")
+    with pytest.raises(DialectError, match="is no TOML"):
+        load(file)
+
+
+def test_a_place_that_a_config_cannot_fill(tmp_path: Path) -> None:
+    """It reached the server as `None`."""
+    file = tmp_path / "mine.toml"
+    file.write_text("tree = '--x {block_size}'\nchain = '--c {budget}'\nblock_size = ''\nverify_width = 9")
+    dialect = load(file)
+    assert dialect.unsupported(Config("chain"), REQUEST) == (
+        "dialect custom has {budget} in `chain`, and chain-wnone has none"
+    )
+    assert dialect.unsupported(Config("tree", 8, 4), REQUEST) == (
+        "dialect custom has {block_size} in `tree`, and b8-k4-wnone has none"
+    )
+    own = Config("tree", 8, 4, None, 16)
+    assert dialect.arguments(own, REQUEST).args[-2:] == ("--x", "16")
+    assert dialect.asked(own, REQUEST).verify_width == 9
+
+
+def test_what_a_log_has_written(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "tree = '--x'\n[log]\ncompact_cache = 'cc=(\\w+)'\nmem_fraction = 'mem=(\\S+)'\nwindow = 'w=(\\w+)'\ntopk = 'k(\\d)?'\n"
+        "algorithm = 'alg=(\\w+)'"
+    )
+    seen = load(file).effective({}, "cc=False\ncc=True\nmem=0.8\nw=None\nk\nalg=DDTREE")
+    read = {knob: seen.reading(knob).log for knob in ("compact_cache", "mem_fraction", "window", "algorithm")}
+    assert read == {"compact_cache": True, "mem_fraction": 0.8, "window": None, "algorithm": "DDTREE"}
+    assert seen.source("topk") is None
 
 
 def test_missing_file(tmp_path: Path) -> None:
