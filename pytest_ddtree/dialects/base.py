@@ -87,6 +87,8 @@ class Dialect(ABC):
         values = serverinfo.values(server_info)
         values.update(self.speculation(server_info))
         seen, warnings = logscan.scan(log_text)
+        if isinstance(own := seen.get("max_running_requests"), int):
+            seen["max_running_requests"] = serverinfo.as_asked(own, server_info)
         return merge(from_values("http", values), from_values("log", self.log_values(seen), warnings))
 
     def speculation(self, server_info: Mapping[str, Any]) -> dict[str, Value]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from pytest_ddtree.dialects.effective import UNKNOWN, Value
 
@@ -46,12 +46,26 @@ def values(info: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def max_running_requests(info: Mapping[str, Any]) -> Value:
-    """Requests that may run at once: the scheduler's own figure, else the argument."""
-    state = internal_state(info)
-    for value in (state.get("effective_max_running_requests_per_dp"), info.get("max_running_requests")):
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    return UNKNOWN
+    """Requests that may run at once, as the argument counts them: by the scheduler's own figure, else the argument itself."""
+    own, asked = (
+        internal_state(info).get("effective_max_running_requests_per_dp"),
+        info.get("max_running_requests"),
+    )
+    if _is_count(own):
+        return as_asked(own, info)
+    return asked if _is_count(asked) else UNKNOWN
+
+
+def as_asked(own: int, info: Mapping[str, Any]) -> int:
+    """What one scheduler takes, as the argument counts it: under dp attention each has its share of that, rounded down."""
+    asked, parts = info.get("max_running_requests"), info.get("dp_size")
+    if info.get("enable_dp_attention") is not True or not _is_count(parts) or parts < 1:
+        return own
+    return asked if _is_count(asked) and asked // parts == own else own * parts
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def window(info: Mapping[str, Any]) -> Value:

@@ -201,6 +201,18 @@ def test_families_that_share_their_fields(
     assert of_server(said).effective(said, "").topk == topk
 
 
+@pytest.mark.parametrize("asked", [64, 65])
+def test_requests_are_shared_out_under_dp_attention(asked: int) -> None:
+    """Each scheduler says what it takes alone, to HTTP and to its log."""
+    said = {"enable_dp_attention": True, "dp_size": 2, "max_running_requests": asked}
+    said["internal_states"] = [{"effective_max_running_requests_per_dp": 32}] * 2
+    line = "max_total_num_tokens=1000, max_running_requests={}, context_len=40"
+    assert sources(D.effective(said, line.format(32)), "max_running_requests") == (asked, asked)
+    assert sources(D.effective(said, line.format(16)), "max_running_requests") == (asked, 32)
+    alone = {**said, "enable_dp_attention": False}
+    assert sources(D.effective(alone, line.format(32)), "max_running_requests") == (32, 32)
+
+
 REAL = DATA.parent
 
 
