@@ -99,7 +99,8 @@ class Servers:
 
     def report_fault(self, config: Config, why: str) -> None:
         """The server of a config does not do its work: the next `get` starts it once more, a second fault ends the config."""
-        self.pool.report_fault(config, why)
+        server = self._handles.get(config)
+        self.pool.report_fault(config, why, variant="matched" if server is None else server.variant)
 
     def is_up(self, config: Config) -> bool:
         """Whether the server of a config runs now; starts nothing."""

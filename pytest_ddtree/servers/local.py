@@ -276,8 +276,7 @@ class LocalBackend:
             self._progress(f"could not be removed: {text}")
 
     def _lock(self) -> HostLocks:
-        settings = self._settings
-        names = [settings.lock_name] if settings.lock_name else []
+        settings, names = self._settings, list[str]()
         if settings.kind == "sglang":
             if self._gpus is None:
                 self._gpus = gpu.load()
@@ -288,7 +287,7 @@ class LocalBackend:
             self.gpus = gpu.visible(settings.gpus, self._gpus)
             if settings.baseline_gpus is not None:
                 self.gpus += gpu.visible(settings.baseline_gpus, self._gpus)
-            names += [f"gpu-{identity}" for identity in self.gpus]
+            names = [f"gpu-{identity}" for identity in self.gpus]
         return HostLocks(names, timeout_s=settings.lock_timeout_s, progress=self._progress)
 
     def _await_gpu(self, running: Running, pids: set[int]) -> None:

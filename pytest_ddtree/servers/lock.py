@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_ddtree.servers import proc
-from pytest_ddtree.servers.errors import GpuBusy
+from pytest_ddtree.servers.errors import GpuBusy, SetupRefused
 
 LOCK_DIR: Final = "PYTEST_DDTREE_LOCK_DIR"
 """Environment variable that moves the lock folder; all users of a host must share one."""
@@ -43,14 +43,20 @@ class HostLocks:
         *,
         timeout_s: float,
         progress: Callable[[str], None],
-        closing: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Wait for all locks. Raises GpuBusy, which names the holder, when the time is over."""
+        """Wait for all locks. Raises GpuBusy, which names the holder, when the time is over; SetupRefused without a folder for them."""
         self._files: list[int] = []
         deadline = time.monotonic() + timeout_s
         try:
             for name in sorted(set(names)):
-                self._files.append(_take(name, deadline, timeout_s, progress, closing))
+                self._files.append(_open(_path(name)))
+                _take(self._files[-1], name, deadline, timeout_s, progress)
+        except OSError as error:
+            self.release()
+            raise SetupRefused(
+                f"the locks that keep runs on one GPU apart cannot be had: {error.filename}: {error.strerror}",
+                hint=f"give a folder that all users of this host may write to with {LOCK_DIR}, or mend that one",
+            ) from error
         except BaseException:
             self.release()
             raise
@@ -87,10 +93,9 @@ def _path(name: str) -> Path:
 
 
 def _take(
-    name: str, deadline: float, timeout_s: float, progress: Callable[[str], None], closing: Callable[[], bool]
-) -> int:
-    path = _path(name)
-    descriptor = _open(path)
+    descriptor: int, name: str, deadline: float, timeout_s: float, progress: Callable[[str], None]
+) -> None:
+    gpu = f"GPU {name.removeprefix('gpu-')}"
     last_news: float | None = None
     while True:
         try:
@@ -98,16 +103,14 @@ def _take(
             break
         except BlockingIOError:
             now = time.monotonic()
-            if now >= deadline or closing():
-                holder = _holder(descriptor)
-                os.close(descriptor)
+            if now >= deadline:
                 raise GpuBusy(
-                    f"GPU {name} is in use by another run, and was still after {timeout_s:g} s",
-                    why=f"the lock {path} is held by {holder}",
+                    f"{gpu} is in use by another run, and was still after {timeout_s:g} s",
+                    why=f"the lock {_path(name)} is held by {_holder(descriptor)}",
                     hint="wait for it, choose other GPUs, or, if its pytest is gone, `pytest-ddtree reap`",
                 ) from None
             if last_news is None or now - last_news > _NEWS_S:
-                progress(f"waiting for GPU {name}: in use by {_holder(descriptor)}")
+                progress(f"waiting for {gpu}: in use by {_holder(descriptor)}")
                 last_news = now
             time.sleep(0.1)
     me = proc.read(os.getpid())
@@ -121,7 +124,6 @@ def _take(
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(note).encode(), 0)
-    return descriptor
 
 
 def _open(path: Path) -> int:

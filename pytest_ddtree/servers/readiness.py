@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pytest_ddtree.servers.errors import (
     ForeignServer,
     PoolClosed,
     PortInUse,
+    ServerError,
     StartFailed,
     StartTimeout,
 )
@@ -109,7 +111,7 @@ def wait_ready(
                     stranger = _stranger(what, http, left) if what.patient else None
                     if stranger is None:
                         break
-                    state = f"/health answers 200, but from a server that serves {stranger!r}"
+                    state = f"/health answers 200, but {stranger}"
                 elif health.status in {401, 403}:
                     raise _failed(
                         what,
@@ -210,13 +212,15 @@ def _served_name(http: Http, info: Mapping[str, Any], left: float) -> object:
     return name if name is not None else http.get("/model_info", timeout_s=left).field("served_model_name")
 
 
-def _stranger(what: Expectation, http: Http, left: float) -> object | None:
-    """The name that another server than ours serves under, None when it is ours."""
+def _stranger(what: Expectation, http: Http, left: float) -> str | None:
+    """What shows that it is another server than ours, in words; None when it is ours."""
     try:
         name = _served_name(http, _info(what, http, left), left)
-    except Unreachable:
-        return "nothing any more"
-    return None if name == what.served_name else name
+    except Unreachable as error:
+        return f"/server_info does not: {error}"
+    except StartFailed as error:
+        return str(error.why)
+    return None if name == what.served_name else f"from a server that serves {name!r}"
 
 
 def _check_chat(what: Expectation, http: Http, info: Mapping[str, Any], left: float) -> None:
@@ -259,7 +263,7 @@ def _phase(what: Expectation, listening: bool) -> str:
 
 
 def _died(what: Expectation, code: int) -> StartFailed:
-    what.refresh_log()
+    _refresh(what)
     text = logs.read(what.log_path)
     cause = logs.classify(text)
     kind = PortInUse if cause is not None and cause.name == "port in use" else DiedDuringStart
@@ -282,7 +286,7 @@ def _nobody(what: Expectation, error: str) -> StartTimeout:
 
 
 def _timeout(what: Expectation, state: str) -> StartTimeout:
-    what.refresh_log()
+    _refresh(what)
     text = logs.read(what.log_path)
     cause = logs.classify(text)
     phase = logs.phase(text)
@@ -306,6 +310,12 @@ def _timeout(what: Expectation, state: str) -> StartTimeout:
         log_path=what.log_path,
         log_tail=_tail(what),
     )
+
+
+def _refresh(what: Expectation) -> None:
+    """For the report of a failure, which counts more than that its log cannot be had."""
+    with suppress(ServerError):
+        what.refresh_log()
 
 
 def _tail(what: Expectation) -> str:

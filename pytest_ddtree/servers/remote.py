@@ -53,9 +53,20 @@ class UrlBackend:
                 f"there is no server for {order.config.id}", hint=f"give its address with {option}"
             )
         urls = (first, *settings.more_urls) if order.config.speculative else (first,)
-        found = [self._read(order, url.rstrip("/")) for url in urls]
-        # Of several servers the one that runs the config; where none does, the first one shows by name and value what is wrong.
-        return next((running for running in found if not compare(running.asked, running.effective)), found[0])
+        found: list[Running] = []
+        silent: list[StartFailed] = []
+        for url in urls:
+            try:
+                found.append(self._read(order, url.rstrip("/")))
+            except StartFailed as error:
+                silent.append(error)
+        for running in found:
+            if not compare(running.asked, running.effective):
+                return running
+        # One that does not answer may be the one that runs it; else the first shows by name and value what is wrong.
+        if silent:
+            raise silent[0]
+        return found[0]
 
     def _ready(self, order: Order, url: str) -> Ready:
         """Wait for the server behind `url`; where it did not answer one config, it is not waited for on behalf of the next."""

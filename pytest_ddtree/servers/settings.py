@@ -56,8 +56,6 @@ class ServerSettings:
     stop_timeout_s: float = 30.0
     lock_timeout_s: float = 600.0
     """How long to wait for another run on the same GPU."""
-    lock_name: str | None = None
-    """A lock of this name is held beside those of the GPUs: runs on one CPU that must not measure at the same time."""
     api_key: str | None = None
     gpus: tuple[str, ...] | None = None
     """GPU indices or UUIDs of this pool (None: what CUDA_VISIBLE_DEVICES says, else all)."""

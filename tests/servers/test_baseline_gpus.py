@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 from pytest_ddtree.grid import BASELINE, Config
+from pytest_ddtree.serving import Servers
 
 from . import support
 
@@ -36,6 +38,10 @@ def test_two_baselines_take_turns_on_their_gpus(tmp_path: Path) -> None:
         assert best.running
         assert not matched.running
         assert best.current.env["CUDA_VISIBLE_DEVICES"] == "1"
+        serving = Servers(SimpleNamespace(settings=SimpleNamespace(api_key=None, server="sglang")))  # type: ignore[arg-type]
+        serving._pool, serving._handles[BASELINE] = pool, best
+        serving.report_fault(BASELINE, "it hangs")
+        assert best.broken, "the one that was had last"
         assert pool.get(BASELINE, "rescore") is matched
         assert tree.running
         assert not best.running

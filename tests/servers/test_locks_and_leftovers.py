@@ -19,10 +19,10 @@ from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.dialects.reference import ReferenceDialect
 from pytest_ddtree.grid import BASELINE
 from pytest_ddtree.servers import gpu, local, proc, reap, registry, stale
-from pytest_ddtree.servers.errors import DiedDuringStart, GpuBusy, StopFailed
+from pytest_ddtree.servers.errors import DiedDuringStart, GpuBusy, SetupRefused, StopFailed
 from pytest_ddtree.servers.gpu import Gpu
 from pytest_ddtree.servers.local import LocalBackend
-from pytest_ddtree.servers.lock import HostLocks
+from pytest_ddtree.servers.lock import LOCK_DIR, HostLocks
 from pytest_ddtree.servers.pool import ServerPool
 
 from . import support
@@ -37,10 +37,18 @@ def test_a_second_run_waits_and_then_names_the_holder() -> None:
     first = HostLocks(["gpu-A", "gpu-B"], timeout_s=1.0, progress=quiet)
     with pytest.raises(GpuBusy, match=f"held by process {os.getpid()} of ") as caught:
         HostLocks(["gpu-B"], timeout_s=1.0, progress=news.append)
-    assert "waiting for GPU gpu-B: in use by process" in news[0]
+    assert "waiting for GPU B: in use by process" in news[0]
     assert "pytest-ddtree reap" in str(caught.value)
     threading.Timer(0.3, first.release).start()
     HostLocks(["gpu-A"], timeout_s=60.0, progress=quiet).release()
+
+
+def test_a_folder_for_locks_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(LOCK_DIR, str(tmp_path / "file"))
+    with pytest.raises(SetupRefused, match=r"file/gpu-A\.lock: Not a directory") as caught:
+        HostLocks(["gpu-A"], timeout_s=1.0, progress=quiet)
+    assert LOCK_DIR in str(caught.value)
 
 
 def test_the_lock_lives_as_long_as_the_supervisor() -> None:

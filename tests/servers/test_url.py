@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_ddtree.grid import BASELINE, Config
-from pytest_ddtree.servers import ports
+from pytest_ddtree.servers import ports, remote
 from pytest_ddtree.servers.errors import ConfigNotSupported, FakedServer, ServerHangs, StartFailed
 from pytest_ddtree.servers.http import Http
 from pytest_ddtree.servers.idle import IdleWatch
@@ -117,7 +117,9 @@ def test_faked(tmp_path: Path) -> None:
         servers.get(B8)
 
 
-def test_of_several_servers_the_one_that_runs_the_config(tmp_path: Path) -> None:
+def test_of_several_servers_the_one_that_runs_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = TREE.replace("tokens 9", "tokens 17")
     settings = {"kind": "url", "run_dir": tmp_path, "max_concurrency": 8}
     with (
@@ -129,6 +131,13 @@ def test_of_several_servers_the_one_that_runs_the_config(tmp_path: Path) -> None
         assert (small.url, large.url) == (url, more)
         assert small.running
         assert servers.get(Config("tree", 3, 3, 128)).mismatches()[0].http == 9
+        # One that is down costs the configs that others run nothing, and is named where it may be the one.
+        monkeypatch.setattr(remote, "_ABSENT_S", 0.1)
+        gone = ServerSettings(**settings, url="http://127.0.0.1:9", more_urls=(url,))  # type: ignore[arg-type]
+        with ServerPool(gone) as fewer:
+            assert fewer.get(B8).url == url
+            with pytest.raises(StartFailed, match=r"127\.0\.0\.1:9"):
+                fewer.get(Config("tree", 16, 16, 128))
 
 
 def test_a_server_that_was_restarted_behind_our_back(tmp_path: Path) -> None:
