@@ -925,7 +925,7 @@ def solve(key):
         error = outer
     raise error
 """,
-        may=("error", "crash", "memory", "timeout", "wrong"),
+        may=("error",),
     ),
     Cheat(
         "exceptions_in_deep_groups",

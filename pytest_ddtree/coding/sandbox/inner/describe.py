@@ -35,6 +35,8 @@ def describe(error: BaseException, filename: str = FILENAME) -> str:
 
 
 def _last_lines(error: BaseException) -> list[str]:
+    # Not shown, and yet looked at again and again: a long chain took all of a run's time.
+    error.__cause__ = error.__context__ = None
     return traceback.format_exception_only(type(error), error)
 
 
