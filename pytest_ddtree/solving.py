@@ -205,8 +205,8 @@ class Solver:
         if self._sandbox is None:
             box = Sandbox(Limits(), mode="off" if self._mode == "off" else "strict", workers=2)
             box.open()
-            self._progress(f"sandbox: {box.capabilities.describe()}")
             self._sandbox = box
+            self._progress(f"sandbox: {box.capabilities.describe()}")
         return self._sandbox
 
 

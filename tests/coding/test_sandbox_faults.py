@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sandbox_processes import children
 
 from pytest_ddtree.coding.checking import ProblemFaultError, check
 from pytest_ddtree.coding.problems import Case, Problem
@@ -39,12 +40,6 @@ def sandbox() -> Iterator[Sandbox]:
         yield opened
 
 
-def children(pid: int) -> list[int]:
-    """Pids of the processes that a process has started and not yet reaped."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for one in found for child in one.read_text().split()]
-
-
 def test_a_faulty_problem_costs_no_process(sandbox: Sandbox) -> None:
     before = sandbox.pids
     cases = (Case(args=(object(),), expect=1),)
@@ -62,6 +57,22 @@ def test_a_process_that_was_interrupted_at_work_is_not_used_again(sandbox: Sandb
     assert sandbox.pids == []
     assert not Path(f"/proc/{before[0]}").exists()
     assert isinstance(sandbox.run_function(ONE, "f", [((), {})])[0], Value)
+
+
+def test_an_interrupt_while_it_opens_leaves_no_process() -> None:
+    before = set(children(os.getpid()))
+
+    def interrupt() -> None:
+        while set(children(os.getpid())) <= before:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    with pytest.raises(KeyboardInterrupt):
+        Sandbox(LIMITS, workers=1).open()
+    watcher.join()
+    assert set(children(os.getpid())) <= before
 
 
 def test_without_a_place_for_its_files_the_sandbox_is_missing(

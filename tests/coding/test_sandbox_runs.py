@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox_processes import gone
 
 from pytest_ddtree.coding.sandbox import (
     Done,
@@ -45,20 +45,6 @@ LIMITS = Limits(cpu_s=30, wall_s=120, memory_bytes=128 << 20, output_bytes=1 << 
 def sandbox() -> Iterator[Sandbox]:
     with Sandbox(LIMITS, workers=2) as opened:
         yield opened
-
-
-def gone(pid: int) -> bool:
-    """Whether the process ends in time (an orphan is reaped by whoever adopted it)."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state in "ZX":
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def answer(sandbox: Sandbox, source: str, *arguments: Any, **keywords: Any) -> Any:

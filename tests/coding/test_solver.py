@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from coding_answers import record, verdict
+from sandbox_processes import children, gone
 
 from pytest_ddtree.client.records import Record
 from pytest_ddtree.coding.checking import ProblemFaultError
@@ -77,12 +78,6 @@ def solver_of(script: Script, solvers: list[Solver], **options: object) -> Solve
     return solver
 
 
-def children(pid: int) -> list[int]:
-    """Pids of the processes that a process has started and not yet reaped."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for one in found for child in one.read_text().split()]
-
-
 def script(**texts: tuple[list[str], list[str]]) -> Script:
     return Script(
         {("baseline", name): base for name, (base, _) in texts.items()}
@@ -139,10 +134,13 @@ def test_a_problem_that_cannot_be_judged_costs_no_other_one(solvers: list[Solver
 
 def test_an_interrupt_ends_the_solutions_that_run(solvers: list[Solver]) -> None:
     slow = "```python\nimport time\ndef f(x):\n    time.sleep(5)\n    return 2\n```\n"
-    solver = solver_of(script(a=([slow], [slow]), b=([slow], [slow])), solvers)
+    answers = script(a=([slow], [slow]), b=([slow], [slow]))
+    solver = solver_of(answers, solvers)
     seen: list[int] = []
 
     def interrupt() -> None:
+        while not answers.asked:
+            time.sleep(0.01)
         while not (running := [child for zygote in children(os.getpid()) for child in children(zygote)]):
             time.sleep(0.01)
         seen.extend(running)
@@ -156,7 +154,7 @@ def test_an_interrupt_ends_the_solutions_that_run(solvers: list[Solver]) -> None
     watcher.join()
     assert seen
     assert set(children(os.getpid())) <= others
-    assert not any(Path(f"/proc/{pid}").exists() for pid in seen)
+    assert all(map(gone, seen))
 
 
 def test_samples_are_asked_as_often_as_said_and_compared_by_problem(solvers: list[Solver]) -> None:

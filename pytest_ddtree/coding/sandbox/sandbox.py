@@ -182,8 +182,12 @@ class Sandbox:
             maker = self._maker
             if maker is None:
                 raise SandboxError("the sandbox is not open")
-            coming = maker.submit(ZygoteProcess, self.mode, self._without)
-        zygote = coming.result()
+            coming = maker.submit(self._start, maker)
+        return coming.result()
+
+    def _start(self, maker: ThreadPoolExecutor) -> ZygoteProcess:
+        """In the maker's thread: whoever waits for it may be interrupted, and `close` must know of it all the same."""
+        zygote = ZygoteProcess(self.mode, self._without)
         with self._lock:
             if self._maker is maker:
                 self._all.add(zygote)
