@@ -64,7 +64,8 @@ class AsyncClient:
             timeout=None,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             mounts={"http://": self.transport},
-            verify=True if tls is None else tls,
+            # Loading the certificates takes longer than many an answer; plain HTTP needs none.
+            verify=self.base_url.startswith("https:") if tls is None else tls,
             trust_env=False,
         )
         self._poster = Poster(self._http, self.transport, self.base_url)

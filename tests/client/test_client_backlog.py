@@ -113,6 +113,18 @@ def test_a_deadline_that_passes_before_a_read_was_looked_at_does_not_lose_it() -
     assert asyncio.run(run()) == EVENTS
 
 
+def test_a_head_that_came_and_was_not_looked_at_is_no_silence() -> None:
+    async def run() -> int:
+        connection = connected(asyncio.get_running_loop())
+        connection._backlog.begun = True  # as long as more reads come
+        connection.data_received(HEAD)
+        await connection.wait(Wants.HEAD, 0.01)
+        assert connection.reader is not None
+        return connection.reader.status
+
+    assert asyncio.run(run()) == 200
+
+
 def test_bytes_after_a_response_that_were_not_looked_at_make_the_connection_useless() -> None:
     async def run() -> tuple[bool, bool]:
         connection = connected(asyncio.get_running_loop())

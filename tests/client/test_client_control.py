@@ -64,6 +64,9 @@ def test_the_cache_is_flushed_as_soon_as_the_server_is_idle(dial: Any) -> None:
     server, client = dial(lambda asked: plain(400 if len(server.asked) < 3 else 200, b"busy"))
     client.flush_cache()
     assert [asked.path for asked in server.asked] == ["/flush_cache"] * 3
+    assert {asked.headers.get("content-length") for asked in server.asked} == {"0"}, (
+        "some proxies insist on it"
+    )
 
 
 def test_a_server_that_stays_busy_is_an_error(dial: Any) -> None:
@@ -153,6 +156,16 @@ def test_the_transport_honours_httpx_read_timeouts() -> None:
         pytest.raises(httpx.ReadTimeout),
     ):
         loop.run(read(server.url))
+
+
+def test_plain_http_loads_no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: object, **__: object) -> ssl.SSLContext:
+        raise AssertionError("a third of a hundredth of a second for nothing")
+
+    monkeypatch.setattr(ssl, "create_default_context", load)
+    AsyncClient("http://127.0.0.1:1")
+    with pytest.raises(AssertionError):
+        AsyncClient("https://127.0.0.1:1")
 
 
 def test_https_goes_through_stock_httpx_and_gives_the_same_record(tmp_path: Path, ask: Any) -> None:

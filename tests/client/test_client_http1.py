@@ -120,7 +120,12 @@ def test_a_framed_body_that_breaks_off_is_not_complete(size: int) -> None:
     assert not reader.feed_eof()
 
 
-@pytest.mark.parametrize("wire", [b"nonsense\r\n\r\n", b"HTTP/1.1 2x0 OK\r\n\r\n", HEAD + b"zz\r\nabc"])
+SWITCHES = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "wire", [b"nonsense\r\n\r\n", b"HTTP/1.1 2x0 OK\r\n\r\n", HEAD + b"zz\r\nabc", SWITCHES]
+)
 def test_bytes_that_are_no_http_are_refused(wire: bytes) -> None:
     with pytest.raises(BadResponse):
         read(wire, [])
@@ -128,3 +133,10 @@ def test_bytes_that_are_no_http_are_refused(wire: bytes) -> None:
 
 def test_bytes_after_the_response_make_the_connection_useless() -> None:
     assert read(WIRE + b"HTTP/1.1 200 OK\r\n", [len(WIRE)]).surplus
+
+
+def test_a_second_response_in_one_read_does_not_touch_the_first() -> None:
+    whole = read(WIRE, [])
+    reader = read(WIRE + b"HTTP/1.1 500 X\r\nx-second: 1\r\ncontent-length: 1\r\n\r\nb", [])
+    assert (reader.status, reader.headers, reader.parts) == (200, whole.headers, whole.parts)
+    assert reader.surplus

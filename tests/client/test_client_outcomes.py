@@ -21,6 +21,8 @@ from scripted_server import (
     stream,
 )
 
+from pytest_ddtree.client.transport import transport
+
 LENGTH = {"type": "length", "length": 4}
 STOP = {"type": "stop", "matched": 8}
 EVENTS = generate_events([[5], [6, 7], [8]], finish=LENGTH, meta={"spec_verify_ct": 2})
@@ -235,6 +237,21 @@ def test_a_connection_that_the_server_closed_while_idle_is_replaced(connect: Any
     server, client = connect(stream(EVENTS, end="close"))
     assert [client.generate(ask()).outcome for _ in range(5)] == ["ok"] * 5
     assert server.connections == 5
+
+
+def test_a_request_that_the_server_dropped_at_work_is_not_sent_again(
+    connect: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a kept connection too: only one that was closed while idle says nothing about the request."""
+    monkeypatch.setattr(transport, "_STALE_NS", 50_000_000)
+
+    def handler(asked: Asked) -> Script:
+        return Script([(0.3, b"")], "close") if len(server.asked) == 2 else stream(EVENTS)
+
+    server: ScriptedServer
+    server, client = connect(handler)
+    assert [client.generate(ask()).outcome for _ in range(3)] == ["ok", "reset", "ok"]
+    assert len(server.asked) == 3
 
 
 def test_a_timed_out_request_leaves_no_connection_behind(connect: Any, ask: Any) -> None:

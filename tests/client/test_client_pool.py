@@ -86,3 +86,17 @@ def test_what_no_request_can_follow_on_is_closed_when_others_are_opened() -> Non
     with socket.create_server(("127.0.0.1", 0)) as server:
         opened = asyncio.run(prepared(("127.0.0.1", server.getsockname()[1])))
     assert all(connection.closed for connection in opened)
+
+
+def test_what_is_given_back_after_the_end_is_closed() -> None:
+    async def given(origin: tuple[str, int]) -> list[Connection]:
+        opener = Opener(fail=False)
+        pool = Pool(opener)
+        taken = await pool.take(origin)
+        pool.close()
+        pool.give(origin, taken)
+        return opener.opened
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        (connection,) = asyncio.run(given(("127.0.0.1", server.getsockname()[1])))
+    assert connection.closed

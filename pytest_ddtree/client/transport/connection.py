@@ -71,7 +71,7 @@ class Connection(ABC):
         while not self._satisfied(reader, wants):
             if self._fault is not None:
                 raise self._fault
-            before = reader.received
+            before = reader.head_done, reader.received
             waiter = self._waiter = self.loop.create_future()
             self._wants = wants
             try:
@@ -82,7 +82,7 @@ class Connection(ABC):
                         await waiter
             except TimeoutError:
                 self.settle()
-                if reader.received == before:
+                if (reader.head_done, reader.received) == before:
                     raise httpx.ReadTimeout(f"the server was silent for {timeout_s:g} s") from None
             except asyncio.CancelledError:
                 # A deadline: what came before it belongs to the answer.

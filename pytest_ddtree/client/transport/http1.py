@@ -87,6 +87,8 @@ class ResponseReader:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise BadResponse(str(error) or type(error).__name__) from error
+        except httptools.HttpParserUpgrade as error:
+            raise BadResponse("the server switches to another protocol, which was not asked for") from error
         finally:
             if self.received != before:
                 self.arrivals.times.append(at_ns)
@@ -112,11 +114,15 @@ class ResponseReader:
             self.surplus = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.complete:
+            return
         self.headers.append((name, value))
         if name.lower() in (b"content-length", b"transfer-encoding"):
             self.framed = True
 
     def on_headers_complete(self) -> None:
+        if self.complete:
+            return
         self.status = self._parser.get_status_code()
         self.head_done = self.status >= 200
 

@@ -22,6 +22,7 @@ class Pool:
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._idle: dict[Origin, deque[Connection]] = {}
+        self._closed = False
 
     async def prepare(self, origin: Origin, count: int, timeout_s: float | None = None) -> None:
         """Have at least `count` idle connections; where not all can be had, those that were opened are kept.
@@ -35,9 +36,9 @@ class Pool:
             self.give(origin, connection)
 
         async def one_more() -> None:
-            idle.append(await self._open(origin, timeout_s))
+            self.give(origin, await self._open(origin, timeout_s))
 
-        while len(idle) < count:
+        while len(idle) < count and not self._closed:
             wanted = min(count - len(idle), _OPENING_AT_ONCE)
             ended = await asyncio.gather(*(one_more() for _ in range(wanted)), return_exceptions=True)
             for problem in ended:
@@ -61,13 +62,14 @@ class Pool:
 
     def give(self, origin: Origin, connection: Connection) -> None:
         """Return a connection after an exchange; it is closed unless another may follow."""
-        if connection.reusable:
+        if connection.reusable and not self._closed:
             self._idle.setdefault(origin, deque()).append(connection)
         else:
             connection.close()
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections, and from now on those that are given back."""
+        self._closed = True
         for idle in self._idle.values():
             for connection in idle:
                 connection.close()

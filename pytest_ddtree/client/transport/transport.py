@@ -24,6 +24,8 @@ BODY = "ddtree.body"
 """Response extension: the parts of the body read so far, grown live."""
 SENT = "ddtree.sent_ns"
 """Response extension: when sending of the request began."""
+# A connection that ends later than this after a request was sent on it was no idle one: the server had begun to work.
+_STALE_NS = 1_000_000_000
 
 
 class Heard:
@@ -65,7 +67,9 @@ class StreamTransport(httpx.AsyncBaseTransport):
             raise httpx.UnsupportedProtocol(f"this transport serves http, not {request.url.scheme}")
         timeouts: Mapping[str, Any] = request.extensions.get("timeout", {})
         body = await request.aread()
-        data = b"".join((request_head(request), _length(body) if body else b"\r\n", body))
+        # As httpx has it: a request that might have a body and has none says so.
+        framed = body or "content-length" in request.headers
+        data = b"".join((request_head(request), _length(body) if framed else b"\r\n", body))
         origin = origin_of(request.url)
         heard = Heard()
         connection = await self._converse(
@@ -102,11 +106,13 @@ class StreamTransport(httpx.AsyncBaseTransport):
         """Send a request and wait for the head or the end of its response; the connection is closed if that fails."""
         pool = self._connections()
         connection = await pool.take(origin, connect_s)
+        began_ns = time.perf_counter_ns()
         try:
             await _exchange(connection, data, heard, wants, read_s)
         except (PeerClosed, httpx.ReadError, httpx.WriteError):
-            # A server may close an idle connection just as it is used again; nothing came back on it.
-            if not connection.used or (heard.reader is not None and heard.reader.started):
+            # A server may close an idle connection just as it is used again; nothing came back on it, and that at once.
+            answered = heard.reader is not None and heard.reader.started
+            if not connection.used or answered or time.perf_counter_ns() - began_ns > _STALE_NS:
                 raise
             connection = await pool.fresh(origin, connect_s)
             await _exchange(connection, data, heard, wants, read_s)
