@@ -73,7 +73,8 @@ class Servers:
     def planted(self, arguments: Sequence[str], *faults: str) -> str:
         """A server with these arguments and faults, its cache empty and its requests counted from one."""
         url = self.url(*arguments, "--plant-switch")
-        response = httpx.post(f"{url}/plant", json={"plant": list(faults)}, timeout=60.0, trust_env=False)
+        body = {"plant": list(faults)}
+        response = httpx.post(f"{url}/plant", json=body, timeout=60.0, trust_env=False, verify=False)
         if response.status_code != 200:
             raise RuntimeError(f"{', '.join(faults)} could not be planted: {response.text}")
         return url
@@ -179,7 +180,7 @@ async def _window(under: Subject, bench: Bench, planted: Planted) -> str | None:
     assert planted.window is not None
     length = planted.window * 5 if planted.window < 100 else 100
     asked = tuple(Prompt(p.tag, (p.ids * 8)[:length]) for p in under.prompts)
-    name = f"{length} tokens"
+    name = f"{length} tokens, budget {planted.budget}"
     if name not in bench.compared:
         url = bench.servers.planted(tree_arguments(budget=planted.budget))
         async with AsyncClient(url) as client:
@@ -214,7 +215,7 @@ async def one(name: str, planted: Planted, bench: Bench) -> dict[str, Any]:
                     )
                     caught[test] = None if test == "start" else await caught_by(test, under, bench, planted)
         except StartFailed as error:
-            last = str(error).strip().splitlines()[-1]
+            last = str(error).splitlines()[-1]
             caught[test] = f"does not start: {last}" if test == "start" else None
         if caught[test] is not None:
             break

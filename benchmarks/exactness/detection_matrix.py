@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections import defaultdict
@@ -73,10 +74,13 @@ def read(results: Path) -> list[dict[str, Any]]:
 
 
 def append(results: Path, row: dict[str, Any]) -> None:
-    """One row more."""
+    """One row more, on a line of its own also behind one that a crash cut."""
     results.parent.mkdir(parents=True, exist_ok=True)
-    with results.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    with results.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+        cut = file.read(1) not in (b"", b"\n")
+        file.write(b"\n" * cut + json.dumps(row).encode() + b"\n")
 
 
 def table(results: Path) -> str:

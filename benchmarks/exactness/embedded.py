@@ -42,7 +42,7 @@ def server(*arguments: str) -> Iterator[str]:
             if "ready to roll" in line:
                 break
         else:
-            raise StartFailed("".join(log[-20:]))
+            raise StartFailed("".join(log[-20:]).strip() or "it ended without a word")
         rest.start()
         yield url
     finally:

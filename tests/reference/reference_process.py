@@ -53,7 +53,7 @@ class ServerProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=600, trust_env=False)
+        return httpx.Client(base_url=self.url, timeout=600, trust_env=False, verify=False)
 
 
 @contextmanager
