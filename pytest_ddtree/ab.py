@@ -1,18 +1,18 @@
-"""Two builds of the engine in one session: they take turns, A B B A, answer the same prompts and are judged by the base's baseline."""
+"""Builds of the engine in one session: they take turns, answer the same prompts and are judged by the base's baseline."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
+from itertools import groupby
 from typing import Any
 
 from pytest_ddtree import __version__
+from pytest_ddtree.ab_builds import Builds
 from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.budget import FLAG, Budget, duration
 from pytest_ddtree.build_run import BuildRun
@@ -32,10 +32,7 @@ from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.selectors import headline_cells
 from pytest_ddtree.results.store import Store, Stored
 from pytest_ddtree.results.taking_turns import AbDesign, in_turns, rounds_of_stay
-from pytest_ddtree.servers.errors import ServerError
-from pytest_ddtree.servers.source import state
 from pytest_ddtree.workload.endings import COMPARED
-from pytest_ddtree.worktrees import NoWorktree, Worktrees
 
 
 class Ab:
@@ -65,6 +62,7 @@ class Ab:
             alpha=settings.alpha,
             configs=len(configs),
             headline=headline_cells(settings.headline, [BASELINE.id, *(one.id for one in configs)], cells),
+            at_once=settings.ab_at_once,
         )
         self._budget = budget or Budget()
         self._longest_stay_s = 0.0
@@ -72,13 +70,12 @@ class Ab:
             settings, rounds=self._rounds, min_rounds=min(self._rounds, settings.min_rounds)
         )
         self._passes = passes
-        self._specs = tuple(specs)
-        self._configs = configs
         self._cells = tuple(sorted(cells))
         self._progress = progress
         self._store: Store | None = None
-        self._worktrees: Worktrees | None = None
-        self._runs: dict[str, BuildRun] = {}
+        self._builds = Builds(
+            self._settings, specs, configs, folder=self.folder, keep=self._keep, progress=progress
+        )
         self._unjudged = unjudged(settings)
         self._failed: dict[Config, Infrastructure] = {}
         self._done: set[tuple[Config, Block]] = set()
@@ -101,15 +98,7 @@ class Ab:
 
     def check(self) -> None:
         """Refuse options with which no server of a build can be had; starts none, and makes no worktree. Raises ServerError."""
-        for spec in self._specs:
-            if spec.kind == "git":
-                continue
-            try:
-                self._run(spec.name).check()
-            except ServerError as error:
-                raise type(error)(
-                    f"build {spec.name}: {error.what}", why=error.why, hint=error.hint
-                ) from None
+        self._builds.check()
 
     def report(self) -> Report:
         """What came out so far, for reports: what is stored of it, so that a reader of the record sees the same."""
@@ -127,19 +116,15 @@ class Ab:
 
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""
-        for run in self._runs.values():
-            run.alarm()
+        self._builds.alarm()
 
     def close(self) -> None:
         """Stop the servers, close the file, remove the worktrees. May be called twice."""
         try:
-            for run in self._runs.values():
-                run.close()
+            self._builds.close()
         finally:
             if self._store is not None:
                 self._store.close()
-            if self._worktrees is not None:
-                self._worktrees.close()
 
     def _outcome(self, config: Config) -> AbOutcome:
         judged: list[tuple[str, str, Verdict]] = []
@@ -165,15 +150,15 @@ class Ab:
 
         Raises Infrastructure.
         """
-        for spec in self._specs[1:]:
-            with self._held(spec.name) as run:
+        for name in self._builds.names[1:]:
+            with self._builds.held(name) as run:
                 why = run.servers.unsupported([config]).get(config)
             if why is not None:
-                raise Infrastructure(f"build {spec.name}: {config.id} cannot run on it: {why}")
+                raise Infrastructure(f"build {name}: {config.id} cannot run on it: {why}")
 
     def _no_time(self, passes: int) -> str:
         """Why so many passes more cannot begin; empty where the time budget has room for them."""
-        needed = self._longest_stay_s * len(self._specs) * passes
+        needed = self._longest_stay_s * len(self._builds.names) * passes
         left = self._budget.left_s
         if math.isinf(left) or needed <= left:
             return ""
@@ -196,39 +181,45 @@ class Ab:
         self, config: Config, passes: int, judged: list[tuple[str, str, Verdict]], out_of_it: set[str]
     ) -> None:
         """The stays up to this number of passes that were not made yet."""
-        names = [spec.name for spec in self._specs]
-        for block in blocks(names, passes=passes, rounds=self._rounds):
-            if block.build in out_of_it or (config, block) in self._done:
-                continue
-            self._done.add((config, block))
-            with self._held(block.build) as run:
-                if block.number == 0:
-                    found = self._verify(run, config)
-                    judged += found
-                    if not all(verdict.passed for _, _, verdict in found):
-                        # The speed of wrong answers is no result, and costs no time.
-                        out_of_it.add(block.build)
-                if out_of_it & {block.build, names[0]}:
-                    # Nor is that of a build that has nothing to be compared with.
-                    continue
-                self._stay(run, config, block)
+        stays = blocks(self._builds.names, passes=passes, rounds=self._rounds)
+        coming = [one for one in stays if (config, one) not in self._done]
+        together = (
+            [tuple(of_pass) for _, of_pass in groupby(coming, key=lambda one: one.number)]
+            if self._design.at_once
+            else [(one,) for one in coming]
+        )
+        for up in together:
+            self._done |= {(config, one) for one in up}
+            up = tuple(one for one in up if one.build not in out_of_it)
+            with self._builds.held_together([one.build for one in up]):
+                if up and up[0].number == 0:
+                    self._judge(config, up, judged, out_of_it)
+                # The speed of wrong answers is no result, and costs no time; nor has that of a build with nothing to be compared with.
+                up = tuple(one for one in up if not out_of_it & {one.build, self._builds.names[0]})
+                if self._design.at_once:
+                    self._stay_at_once(config, up)
+                else:
+                    for one in up:
+                        self._stay(config, one)
 
-    @contextmanager
-    def _held(self, name: str) -> Iterator[BuildRun]:
-        """A build's run while it has the machine: what breaks names the build, and its servers are gone afterwards."""
-        run = self._run(name)
-        try:
-            yield run
-        except NotKept:
-            raise
-        except Infrastructure as error:
-            raise Infrastructure(f"build {name}: {type(error).__name__}: {error}") from error
-        finally:
-            run.release()
+    def _judge(
+        self,
+        config: Config,
+        up: Sequence[Block],
+        judged: list[tuple[str, str, Verdict]],
+        out_of_it: set[str],
+    ) -> None:
+        """The verdicts on builds that are up for the first time; a corrupt one is out of it."""
+        for one in up:
+            with self._builds.named(one.build) as run:
+                found = self._verify(run, config)
+            judged += found
+            if not all(verdict.passed for _, _, verdict in found):
+                out_of_it.add(one.build)
 
     def _verify(self, run: BuildRun, config: Config) -> list[tuple[str, str, Verdict]]:
         """Judge a build by its own baseline, and by the base's recorded answers."""
-        name, base = run.spec.name, self._run(self._specs[0].name)
+        name, base = run.spec.name, self._builds.run(self._builds.names[0])
         own = run.verifier.baseline
         if run is base:
             for key in self._cells:
@@ -258,24 +249,53 @@ class Ab:
             found.append((name, base.spec.name, verdict))
         return found
 
-    def _stay(self, run: BuildRun, config: Config, block: Block) -> None:
-        run.progress(f"{config.id}: pass {block.number + 1}")
+    def _stay(self, config: Config, block: Block) -> None:
+        """One build has the machine for itself: its rounds of every cell, one after the other."""
         began = time.monotonic()
-        run.get(config, "ab")
+        with self._builds.named(block.build) as run:
+            run.progress(f"{config.id}: pass {block.number + 1}")
+            run.get(config, "ab")
+            self._measure(run, config, block)
+        self._note_length(block, time.monotonic() - began)
+
+    def _stay_at_once(self, config: Config, up: Sequence[Block]) -> None:
+        """All builds are up: round by round and cell by cell they take turns, so that the seconds between two of them are few."""
+        if len(up) < 2:
+            return
+        began = time.monotonic()
+        for one in up:
+            with self._builds.named(one.build) as run:
+                run.progress(f"{config.id}: pass {one.number + 1}")
+                run.get(config, "ab")
+        last = up[0].first_round + up[0].rounds
+        for count in range(up[0].first_round + 1, last + 1):
+            for place, key in enumerate(self._cells):
+                # Who comes second finds the machine warmer: A B, B A.
+                for one in up if (count + place) % 2 else reversed(up):
+                    with self._builds.named(one.build) as run:
+                        run.speed.turn(config, key, count, certain=last, natural=COMPARED)
+        for one in up:
+            with self._builds.named(one.build) as run:
+                self._measure(run, config, one)
+        self._note_length(up[0], (time.monotonic() - began) / len(up))
+
+    def _measure(self, run: BuildRun, config: Config, block: Block) -> None:
         for key in self._cells:
             run.speed.measure(config, key, at_least=block.first_round + block.rounds, natural=COMPARED)
+
+    def _note_length(self, block: Block, seconds: float) -> None:
+        """How long a stay takes; the first also judges, and measures the baseline."""
         if block.number > 0:
-            # The first stay also judges, and measures the baseline.
-            self._longest_stay_s = max(self._longest_stay_s, time.monotonic() - began)
+            self._longest_stay_s = max(self._longest_stay_s, seconds)
 
     def _compare(self, config: Config, passes: int, out_of_it: set[str]) -> tuple[Comparison, ...]:
-        base, *others = (spec.name for spec in self._specs)
+        base, *others = self._builds.names
         if base in out_of_it:
             return ()
         return tuple(
             self._design.compare(
-                self._run(base).results,
-                self._run(other).results,
+                self._builds.run(base).results,
+                self._builds.run(other).results,
                 config=config.id,
                 names=(base, other),
                 passes=(passes, passes),
@@ -284,43 +304,6 @@ class Ab:
             if other not in out_of_it
         )
 
-    def _run(self, name: str) -> BuildRun:
-        if name not in self._runs:
-            spec = next(spec for spec in self._specs if spec.name == name)
-            self._runs[name] = BuildRun(
-                spec,
-                self._settings_of(spec),
-                self._configs,
-                folder=self.folder,
-                keep=self._keep,
-                progress=self._progress,
-            )
-        return self._runs[name]
-
-    def _settings_of(self, spec: BuildSpec) -> Settings:
-        settings = self._settings
-        if spec.kind == "python":
-            return replace(settings, python=Path(spec.where))
-        if spec.kind == "args":
-            return replace(settings, server_args=(*settings.server_args, *spec.arguments))
-        path = Path(spec.where) if spec.kind == "source" else self._worktree(spec)
-        return replace(settings, sglang_src=importable(path))
-
-    def _worktree(self, spec: BuildSpec) -> Path:
-        """A checkout of a revision beside the results; gone when the session is, however it ends."""
-        assert self._settings.sglang_src is not None
-        if spec.where == "HEAD" and state(self._settings.sglang_src).dirty:
-            self._progress(
-                f"build {spec.name}: git:HEAD has none of the uncommitted changes in {self._settings.sglang_src}; "
-                f"{spec.name}={self._settings.sglang_src} would"
-            )
-        try:
-            if self._worktrees is None:
-                self._worktrees = Worktrees(self._settings.sglang_src, self.folder / "worktrees")
-            return self._worktrees.add(spec.name, spec.where)
-        except NoWorktree as error:
-            raise Infrastructure(f"build {spec.name}: {error}") from None
-
     def _keep(self, kind: str, **fields: Any) -> None:
         if self._store is None:
             self._store = Store(self.folder / FILE)
@@ -328,7 +311,7 @@ class Ab:
             self._store.append(
                 "run", plugin=__version__, started=self.started.isoformat(), settings=settings, resumed=False
             )
-            names = [spec.name for spec in self._specs]
+            names = list(self._builds.names)
             self._store.append("ab", builds=names, **self._design.as_json(), ends=True)
             for text in self._unjudged:
                 self._store.append("warning", text=text)
@@ -349,8 +332,3 @@ def unjudged(settings: Settings) -> tuple[str, ...]:
         *([f"thresholds ({', '.join(settings.gates)})"] if settings.gates else []),
     ]
     return (f"not judged in a comparison of builds: {' and '.join(asked)}",) if asked else ()
-
-
-def importable(checkout: Path) -> Path:
-    """The folder of a checkout that goes on PYTHONPATH: SGLang keeps its package under `python/`."""
-    return checkout / "python" if (checkout / "python" / "sglang").is_dir() else checkout

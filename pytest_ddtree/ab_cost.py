@@ -31,6 +31,8 @@ class AbCost:
     """That prove exactness."""
     flags_may_differ: bool
     """Whether the baseline's own best flags may need a start of their own."""
+    at_once: bool = False
+    """Whether the builds take turns round by round, each of which warms up for itself."""
 
     @property
     def stay_rounds(self) -> int:
@@ -56,9 +58,12 @@ class AbCost:
             starts.append(PlannedStart(f"baseline of {base}", reason, certain=False))
         order = [block.build for block in blocks(self.builds, passes=2, rounds=self.stay_rounds)]
         turns = " ".join(order) + (", ..." if self.passes > 2 else "")
+        how = (
+            "the builds are up at once, pass by pass" if self.at_once else f"the builds take turns ({turns})"
+        )
         more = f"ab: further passes, {self.passes} at a time, while something is undecided or to be confirmed"
         for config in self.configs:
-            starts.append(PlannedStart(config, f"ab: the builds take turns ({turns})", times=self.stays))
+            starts.append(PlannedStart(config, f"ab: {how}", times=self.stays))
             starts.append(PlannedStart(config, more, certain=False, times=(MOST - 1) * self.stays))
         return tuple(starts)
 
@@ -69,7 +74,8 @@ class AbCost:
         # A stay measures every cell anew, warm-up included, and so many rounds whatever their spread.
         stays, cells = len(self.configs) * self.stays, len(self.cells)
         streams = sum(cell.concurrency for cell in self.cells)
-        stay, least, most = (1 + self.turnovers * n for n in (rounds, fewest, rounds))
+        stay = self._stay_requests
+        least, most = (1 + self.turnovers * n for n in (fewest, rounds))
         answers = len(self.configs) * self._answers_of_config
         return (
             Count(
@@ -88,10 +94,16 @@ class AbCost:
     @property
     def serial_requests(self) -> int:
         """No stream of requests is longer than all of them together: what bounds a session that hangs."""
-        measured = len(self.cells) * (1 + self.turnovers * self.stay_rounds)
+        measured = len(self.cells) * self._stay_requests
         judged = 2 * len(self.configs) * self._answers_of_config
         floors = len(self.builds) * FLOOR_CONDITIONS * self.prompts
         return measured * (MOST * len(self.configs) * self.stays + 1) + judged + floors
+
+    @property
+    def _stay_requests(self) -> int:
+        """Requests of one stream of a cell in one stay, those that warm up included."""
+        warm_ups = self.stay_rounds if self.at_once else 1
+        return warm_ups + self.turnovers * self.stay_rounds
 
     @property
     def _answers_of_config(self) -> int:

@@ -63,9 +63,9 @@ class AbOutcome:
         """What a reader of any report must know beside verdicts and gates: why there were no more passes, how quiet the machine was,
         whose answers loop, whose starts take longer."""
         restless = (
-            f"{self.config}, {one.now} / {one.before}: {unrest_line(one.unrest)}"
+            f"{self.config}, {one.now} / {one.before}: {line}"
             for one in self.comparisons
-            if one.unrest is not None
+            if (line := unrest_line(one)) is not None
         )
         noted = (
             f"{self.config}, {one.now} / {one.before}: {note}"

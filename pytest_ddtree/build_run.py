@@ -12,6 +12,7 @@ from pytest_ddtree.plan import Plan
 from pytest_ddtree.results.builds import BuildSpec
 from pytest_ddtree.results.runs import SESSION
 from pytest_ddtree.run import Run
+from pytest_ddtree.servers.lock import SharedLocks
 
 Keep = Callable[..., None]
 
@@ -28,7 +29,9 @@ class BuildRun(Run):
         folder: Path,
         keep: Keep,
         progress: Callable[[str], None],
+        locks: SharedLocks | None = None,
     ) -> None:
+        """`locks`: those of all builds, where their servers are up at once."""
         super().__init__(
             settings, configs, Plan(), progress=lambda text: progress(f"build {spec.name}: {text}")
         )
@@ -38,6 +41,11 @@ class BuildRun(Run):
         """Prompts that this build's baseline made necessary; the other builds use them too."""
         self._keep = keep
         self._said = False
+        self._locks = locks
+
+    @property
+    def shared_locks(self) -> SharedLocks | None:
+        return self._locks
 
     @property
     def build_name(self) -> str | None:

@@ -225,6 +225,7 @@ def comparison_of(config: pytest.Config, items: Sequence[pytest.Item]) -> AbCost
         turnovers=settings.turnovers,
         prompts=settings.exactness_prompts,
         flags_may_differ=settings.server != "reference" and settings.has_baseline,
+        at_once=settings.ab_at_once,
     )
 
 

@@ -53,8 +53,11 @@ async def measure_rounds(
     spent: Spent = lambda activity, seconds: None,
     watch: Watches | None = None,
     natural_limits: EndingLimits | None = None,
+    certain: int = 0,
 ) -> tuple[Round, ...]:
     """Rounds of one cell until `rule` says stop; `keep` is called with each, as `stamp` completed it, as soon as it is measured.
+
+    `certain` rounds are to be there in the end, where those are more than `rule` asks for: the others come in later calls.
 
     Raises:
         CellInvalid: the server did what a healthy one does not (`watch`).
@@ -64,12 +67,13 @@ async def measure_rounds(
     rounds = list(before)
     together = natural_limits is None or not natural_limits.each_round
     seen = _endings(before) if together else []
+    certain = max(certain, rule.min_rounds)
 
     def on_round(number: int, load: Load, cell: CellMeasurement) -> None:
         wrong = wrong_steps(load.records)
         if wrong is not None:
             raise AcceptLengthWrong(f"{config} {key.id}, {wrong}")
-        coming = to_come(spec, rule, number)
+        coming = to_come(spec, certain, number)
         natural = natural_endings(load.records, eos, limits=natural_limits, earlier=seen, coming=coming)
         seen.append(natural)
         counted = None if watch is None else watch.counted_steps
@@ -93,7 +97,8 @@ async def measure_rounds(
         )
         if together:
             # Rounds that were to come did not where the time was over.
-            refuse_unnatural(seen, natural_limits)
+            later = to_come(spec, certain, len(rounds) - 1) if certain > rule.min_rounds else 0
+            refuse_unnatural(seen, natural_limits, coming=later)
     except CellNotMeasured as error:
         raise type(error)(f"{config} {key.id}: {error}") from None
     return tuple(rounds)

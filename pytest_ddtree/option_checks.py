@@ -31,6 +31,10 @@ def check_kind(given: Collection[str], server: str) -> None:
             )
 
 
+SHARING = frozenset({"--mem-fraction-static", "--max-total-tokens"})
+"""What keeps an SGLang server from taking a GPU's whole memory."""
+
+
 def check_together(settings: Settings) -> None:
     """Refuse options that contradict each other, or that need one which is missing. Raises OptionError."""
 
@@ -66,6 +70,13 @@ def check_together(settings: Settings) -> None:
         refuse(
             f"--ddtree-build compares servers that are started here; of --ddtree-server {settings.server} each build would be the same one"
         )
+    if settings.build and settings.ab_at_once and settings.server == "sglang":
+        asked = {argument.partition("=")[0] for argument in settings.server_args}
+        if not asked & SHARING:
+            refuse(
+                "--ddtree-ab-at-once has the servers of all builds on the same GPU at once, and each takes nearly all of its memory: add "
+                f"--mem-fraction-static (below 1 / {len(settings.build)}) or --max-total-tokens to --ddtree-server-args"
+            )
     if settings.build and settings.axis:
         refuse(
             "--ddtree-axis contradicts --ddtree-build: builds are compared under the same arguments; give them with args:"

@@ -200,6 +200,13 @@ OPTIONS: tuple[Option, ...] = (
         repeatable=True,
     ),
     Option("ab-passes", whole(2, 100), "2", "Passes over the builds, an even number: 2 is A B B A.", "N"),
+    Option(
+        "ab-at-once",
+        flag,
+        "false",
+        "The builds' servers are up at once and take turns round by round, so that a machine that is not quiet moves both alike; "
+        "they share the GPU's memory.",
+    ),
     # The grid.
     Option(
         "budget",
@@ -610,6 +617,7 @@ class Settings:
     start_timeout: float
     build: tuple[str, ...]
     ab_passes: int
+    ab_at_once: bool
     budget: tuple[int | str, ...]
     topk: tuple[int, ...]
     window: tuple[int | None, ...]

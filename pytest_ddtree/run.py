@@ -44,6 +44,7 @@ from pytest_ddtree.resuming import DormantServer, Recall
 from pytest_ddtree.sampling import Sampled
 from pytest_ddtree.server_setup import run_name
 from pytest_ddtree.servers.handle import Server
+from pytest_ddtree.servers.lock import SharedLocks
 from pytest_ddtree.serving import Servers
 from pytest_ddtree.session_file import SessionFile
 from pytest_ddtree.speed import Speed, enough
@@ -121,6 +122,11 @@ class Run:
     @property
     def build_name(self) -> str | None:
         """What the user calls this build, where several are compared."""
+        return None
+
+    @property
+    def shared_locks(self) -> SharedLocks | None:
+        """The locks that this session holds together with others in this process, whose servers are up at the same time."""
         return None
 
     def engine_version(self) -> str:

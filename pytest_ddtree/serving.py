@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.client.client import Api, AsyncClient
@@ -45,7 +46,7 @@ class Servers:
             run = self._run
             group = 0 if run.place is None else run.place.group
             self._pool = ServerPool(
-                server_settings(run.settings, run.facts, run.run_dir, group),
+                replace(server_settings(run.settings, run.facts, run.run_dir, group), locks=run.shared_locks),
                 progress=run.progress,
                 starts_before=self._starts_before,
             )

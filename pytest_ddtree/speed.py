@@ -88,7 +88,7 @@ class Speed:
         known = run.results.cells.get((config.id, key))
         if known is not None and len(known.rounds) >= at_least:
             return known
-        before = known.rounds if known is not None else self._stored(config, key)
+        before = self._before(config, key)
         if before and enough(before, self._settings, at_least):
             refuse_unnatural_rounds(before, natural)
             return self._keep(config, key, before)
@@ -115,6 +115,28 @@ class Speed:
         if len(rounds) < FEWEST:
             raise OutOfTime(f"{key.id}: {run.budget} after {len(rounds)} round, which has no spread")
         return self._keep(config, key, rounds)
+
+    def turn(self, config: Config, key: CellKey, count: int, *, certain: int, natural: EndingLimits) -> None:
+        """Rounds of one cell up to `count`, and no more whatever their spread; `measure` takes them over.
+
+        For servers that take turns round by round; `certain` rounds are to be there in the end.
+
+        Raises:
+            Infeasible: the server cannot hold it.
+            Infrastructure: it could not be measured.
+        """
+        before = self._before(config, key)
+        if len(before) >= count:
+            return
+        server = self._run.get(config)
+        self._refuse_infeasible(server, key)
+        rule = SamplingRule(min_rounds=count, max_rounds=count)
+        try:
+            self._load(server, config, key, before, rule, limits=natural, certain=certain)
+        except CellNotMeasured:
+            check_serving(self._run, config)
+            raise
+        server.check_alive()
 
     def again(self, config: Config, key: CellKey) -> tuple[Round, ...]:
         """The first rounds of a cell once more, to see drift: the same prompts, stored apart and no part of the cell's figures.
@@ -154,6 +176,14 @@ class Speed:
                 if text not in run.results.warnings:
                     run.results.warnings.append(text)
                     run.store("warning", text=text)
+
+    def _before(self, config: Config, key: CellKey) -> tuple[Round, ...]:
+        """The rounds that there are of a cell, whether or not it was ever complete. Raises Infeasible."""
+        known = self._run.results.cells.get((config.id, key))
+        written = self._written.get((config.id, key), ())
+        if known is not None and len(known.rounds) >= len(written):
+            return known.rounds
+        return self._stored(config, key)
 
     def _stored(self, config: Config, key: CellKey) -> tuple[Round, ...]:
         """Rounds that an interrupted run, or an attempt that broke off, measured. Raises Infeasible."""
@@ -205,6 +235,7 @@ class Speed:
         *,
         again: int = 0,
         limits: EndingLimits | None = None,
+        certain: int = 0,
     ) -> tuple[Round, ...]:
         run, settings = self._run, self._settings
         indices = self._indices.get((key.prompts, key.context))
@@ -234,6 +265,7 @@ class Speed:
             spent=run.ledger.add,
             watch=self._watch(server),
             natural_limits=limits,
+            certain=certain,
         )
         return run.await_(measuring, None)
 

@@ -106,7 +106,7 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
         print("\n".join(["", *verdict_lines(stored.judged)]))
         # How quiet the machine was, whose answers loop and whose starts take longer is said above.
         said = (
-            *(unrest_line(one.unrest) for _, one in comparisons if one.unrest is not None),
+            *(line for _, one in comparisons if (line := unrest_line(one)) is not None),
             *(note for _, one in comparisons for note in one.notes),
         )
         for text in Report.of(stored).results.warnings:

@@ -24,8 +24,7 @@ def lines(comparison: Comparison) -> list[str]:
         text += [line for line in (apart_line(comparison),) if line is not None]
     elif not comparison.changes:
         text.append("nothing to compare: no round of a cell is on both sides")
-    if comparison.unrest is not None:
-        text.append(unrest_line(comparison.unrest))
+    text += [line for line in (unrest_line(comparison),) if line is not None]
     text += comparison.notes
     text.extend(
         f"tok/s of all cells together: {ratio(change)}, {change.outcome}, {_visible(change)}"
@@ -58,11 +57,18 @@ def apart_line(comparison: Comparison) -> str | None:
     )
 
 
-def unrest_line(apart: float) -> str:
-    """That the machine was not quiet, and how far apart that set the passes."""
+def unrest_line(comparison: Comparison) -> str | None:
+    """That the machine was not quiet, and how far apart that set the passes; None where it was."""
+    if comparison.unrest is None:
+        return None
+    remedy = (
+        "add passes, or measure when nothing else runs"
+        if comparison.at_once
+        else "add passes, have the builds up at once (--ddtree-ab-at-once), or measure when nothing else runs"
+    )
     return (
-        f"the machine was not quiet: passes over the builds disagree by {apart:.1%}, more than their rounds explain, "
-        "so each pass counts as one observation; add passes, or measure when nothing else runs"
+        f"the machine was not quiet: passes over the builds disagree by {comparison.unrest:.1%}, more than their rounds explain, "
+        f"so each pass counts as one observation; {remedy}"
     )
 
 

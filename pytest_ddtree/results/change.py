@@ -143,6 +143,8 @@ class Comparison:
     """The machine was not quiet: so far apart are the blocks, as a share. None: they agree, or there are none."""
     confirmed: bool = True
     """Whether a change that is seen here may be called one: stays that agree by luck look like a change until further ones are made."""
+    at_once: bool = False
+    """Whether both sides were up at the same time and took turns round by round."""
     looping: Looping = field(default_factory=Looping)
     starts: StartTimes = field(default_factory=StartTimes)
 

@@ -38,6 +38,8 @@ class AbDesign:
     """How many configs share it."""
     headline: tuple[tuple[str, CellKey], ...]
     """(config id, cell) that are judged one by one."""
+    at_once: bool = False
+    """Whether the servers of all builds are up at once and take turns round by round, not stay by stay."""
 
     @property
     def cap(self) -> int:
@@ -62,7 +64,7 @@ class AbDesign:
             headline=self.headline,
             looks=MOST,
         )
-        return replace(found, confirmed=min(passes) >= 2 * self.passes)
+        return replace(found, confirmed=min(passes) >= 2 * self.passes, at_once=self.at_once)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -71,6 +73,7 @@ class AbDesign:
             "rounds": self.rounds,
             "alpha": self.alpha,
             "configs": self.configs,
+            "at_once": self.at_once,
             "headline": [
                 {"config": config, **key_json(key), "cache": key.cache} for config, key in self.headline
             ],
@@ -91,6 +94,7 @@ class AbDesign:
             alpha=float(record.get("alpha", 0.001)),
             configs=int(record.get("configs", len(configs))),
             headline=headline,
+            at_once=bool(record.get("at_once", False)),
         )
 
 

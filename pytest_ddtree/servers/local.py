@@ -34,7 +34,7 @@ from pytest_ddtree.servers.fakes import refuse_fakes
 from pytest_ddtree.servers.gpu import Gpus
 from pytest_ddtree.servers.handle import Running
 from pytest_ddtree.servers.http import Http, Unreachable
-from pytest_ddtree.servers.lock import HostLocks
+from pytest_ddtree.servers.lock import HostLocks, SharedHold
 from pytest_ddtree.servers.probe import Probed, probe
 from pytest_ddtree.servers.processes import Nodes, in_url, launch_one, until
 from pytest_ddtree.servers.readiness import Expectation, Ready, wait_ready
@@ -69,7 +69,7 @@ class LocalBackend:
         self._settings = settings
         self._progress = progress
         self._gpus = gpus
-        self._locks: HostLocks | None = None
+        self._locks: HostLocks | SharedHold | None = None
         self._given = dialect
         self._probed: Probed | None = None if build is None else Probed(build, None)
         self._draft = draft.read(
@@ -275,7 +275,7 @@ class LocalBackend:
         for text in stale.remove(found):
             self._progress(f"could not be removed: {text}")
 
-    def _lock(self) -> HostLocks:
+    def _lock(self) -> HostLocks | SharedHold:
         settings, names = self._settings, list[str]()
         if settings.kind == "sglang":
             if self._gpus is None:
@@ -288,6 +288,8 @@ class LocalBackend:
             if settings.baseline_gpus is not None:
                 self.gpus += gpu.visible(settings.baseline_gpus, self._gpus)
             names = [f"gpu-{identity}" for identity in self.gpus]
+        if settings.locks is not None:
+            return settings.locks.take(names, timeout_s=settings.lock_timeout_s, progress=self._progress)
         return HostLocks(names, timeout_s=settings.lock_timeout_s, progress=self._progress)
 
     def _await_gpu(self, running: Running, pids: set[int]) -> None:

@@ -11,6 +11,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +72,56 @@ class HostLocks:
         while self._files:
             with contextlib.suppress(OSError):
                 os.close(self._files.pop())
+
+
+class SharedLocks:
+    """Locks that several pools of one session hold together: other sessions wait for all of them, they do not wait for each other."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[HostLocks, int]] = {}
+
+    def take(self, names: Sequence[str], *, timeout_s: float, progress: Callable[[str], None]) -> SharedHold:
+        """A share of each lock, waiting only for those that no pool of this session holds yet. Raises GpuBusy."""
+        wanted = sorted(set(names))
+        taken: list[str] = []
+        try:
+            for name in wanted:
+                locks, holders = self._held.get(name) or (
+                    HostLocks([name], timeout_s=timeout_s, progress=progress),
+                    0,
+                )
+                self._held[name] = (locks, holders + 1)
+                taken.append(name)
+        except BaseException:
+            self.give_back(taken)
+            raise
+        return SharedHold(
+            self, tuple(wanted), tuple(fd for name in wanted for fd in self._held[name][0].descriptors)
+        )
+
+    def give_back(self, names: Sequence[str]) -> None:
+        """Give up one share of each; the last one frees the lock."""
+        for name in names:
+            locks, holders = self._held.pop(name)
+            if holders > 1:
+                self._held[name] = (locks, holders - 1)
+            else:
+                locks.release()
+
+
+@dataclass(slots=True)
+class SharedHold:
+    """One pool's share of `SharedLocks`."""
+
+    _locks: SharedLocks
+    _names: tuple[str, ...]
+    descriptors: tuple[int, ...]
+    """As `HostLocks.descriptors`."""
+
+    def release(self) -> None:
+        """Give up this share. May be called twice."""
+        names, self._names = self._names, ()
+        self._locks.give_back(names)
 
 
 def holder(name: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +14,7 @@ from typing import Self
 from pytest_ddtree.dialects.base import BaselineKind
 from pytest_ddtree.dialects.build import Build
 from pytest_ddtree.grid import Config
-from pytest_ddtree.servers import kinds, logs
+from pytest_ddtree.servers import kinds, logs, wakeup
 from pytest_ddtree.servers.backend import Backend, Order
 from pytest_ddtree.servers.errors import ConfigEnded, PoolClosed, ServerError
 from pytest_ddtree.servers.handle import Running, Server, describe_end
@@ -62,7 +61,7 @@ class ServerPool:
         self._failed: dict[Server, ServerError] = {}
         self._started: set[Server] = set()
         self._closing = False
-        self._old_wakeup: int | None = None
+        self._armed: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -291,14 +290,14 @@ class ServerPool:
         descriptor = getattr(self._backend, "alarm_fd", None)
         if (
             self._wake
-            and self._old_wakeup is None
+            and self._armed is None
             and descriptor is not None
             and threading.current_thread() is threading.main_thread()
         ):
-            self._old_wakeup = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+            wakeup.claim(descriptor)
+            self._armed = descriptor
 
     def _disarm(self) -> None:
-        if self._old_wakeup is not None and threading.current_thread() is threading.main_thread():
-            with contextlib.suppress(ValueError, OSError):
-                signal.set_wakeup_fd(self._old_wakeup)
-            self._old_wakeup = None
+        if self._armed is not None and threading.current_thread() is threading.main_thread():
+            wakeup.give_up(self._armed)
+            self._armed = None

@@ -10,6 +10,7 @@ from typing import Literal
 from pytest_ddtree.dialects.base import BaselineKind
 from pytest_ddtree.dialects.conditions import carried
 from pytest_ddtree.grid import Config
+from pytest_ddtree.servers.lock import SharedLocks
 
 ServerKind = Literal["reference", "sglang", "systemd", "url"]
 
@@ -56,6 +57,8 @@ class ServerSettings:
     stop_timeout_s: float = 30.0
     lock_timeout_s: float = 600.0
     """How long to wait for another run on the same GPU."""
+    locks: SharedLocks | None = None
+    """Where several pools of one session run at once: they hold their locks together."""
     api_key: str | None = None
     gpus: tuple[str, ...] | None = None
     """GPU indices or UUIDs of this pool (None: what CUDA_VISIBLE_DEVICES says, else all)."""

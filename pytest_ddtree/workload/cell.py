@@ -117,9 +117,9 @@ def refuse_unnatural(
         raise UnnaturalAnswers(reason)
 
 
-def to_come(spec: CellSpec, rule: SamplingRule, number: int) -> int:
-    """How many answers of a cell are certain to follow those of round `number` (0 for the first)."""
-    return max(0, rule.min_rounds - number - 1) * request_count(spec.concurrency, spec.turnovers)
+def to_come(spec: CellSpec, certain: int, number: int) -> int:
+    """How many answers of a cell are sure to follow those of round `number` (0 for the first), where `certain` rounds are to be there."""
+    return max(0, certain - number - 1) * request_count(spec.concurrency, spec.turnovers)
 
 
 MakeRequests = Callable[[int, Sequence[int]], Sequence[Request]]

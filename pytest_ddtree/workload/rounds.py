@@ -29,7 +29,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingRule:
-    """When to stop. `precision` is the half width aimed at, as a share of the rate."""
+    """When to stop. `precision` is the half width aimed at, as a share of the rate.
+
+    A fixed number of rounds has both bounds alike; one alone has no interval, and is part of what several calls measure.
+    """
 
     precision: float = 0.02
     confidence: float = 0.95
@@ -40,7 +43,8 @@ class SamplingRule:
     def __post_init__(self) -> None:
         if not 0 < self.precision < 1 or not 0 < self.confidence < 1:
             raise ValueError("precision and confidence are shares between 0 and 1")
-        if not 2 <= self.min_rounds <= self.max_rounds:
+        fixed = self.min_rounds == self.max_rounds
+        if not (1 if fixed else 2) <= self.min_rounds <= self.max_rounds:
             raise ValueError(
                 f"rounds: at least {self.min_rounds}, at most {self.max_rounds}; an interval needs two, and most is no less than least"
             )

@@ -115,7 +115,7 @@ async def measure_url(
                         f"warning: round {number + 1}: the answers tell {cell.verify_steps} verify steps, the server's counter "
                         f"{watch.counted_steps}: the accept length is uncertain"
                     )
-                coming = to_come(spec, rule, number)
+                coming = to_come(spec, rule.min_rounds, number)
                 found.append(natural_endings(load.records, eos, limits=limits, earlier=found, coming=coming))
 
             await client.prepare(spec.concurrency)

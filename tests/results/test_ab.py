@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ddtree.ab import Ab, importable
+from pytest_ddtree.ab import Ab
+from pytest_ddtree.ab_builds import importable
 from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.grid import CellKey, Config
@@ -93,9 +94,66 @@ def test_the_corrupt_build_is_named_whichever_it_is_and_costs_no_benchmark_time(
 
 
 @pytest.mark.slow
-def test_a_build_whose_server_dies_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slow", ["base", "patched"])
+def test_builds_that_are_up_at_once_take_turns_round_by_round(tmp_path: Path, slow: str) -> None:
+    builds = {"base": FINE, "patched": FINE, slow: SLOW}
+    said: list[str] = []
+    outcome = outcome_of(
+        tmp_path, *(f"{name}={where}" for name, where in builds.items()), said=said, ab_at_once="true"
+    )
+    assert [verdict.kind for _, _, verdict in outcome.judged] == ["exact"] * 3
+    assert outcome.comparisons[0].changes[0].outcome == ("worse" if slow == "patched" else "better")
+    assert not [text for text in said if "waiting for" in text or "left behind" in text]
+    (path,) = find_runs(tmp_path)
+    run = read_run(path)
+    assert run.ab["at_once"] is True
+    of_config = [one for one in run.rounds if one.config == CONFIG.id]
+    order = [(one.number, one.key.concurrency, one.build) for one in of_config]
+    ways = (("base", "patched"), ("patched", "base"))
+    for number in range(len(order) // 4):
+        # Two rounds a stay; the second pass begins with the other build, and each cell with who came last in the one before.
+        forward = (number + number // 2) % 2
+        turn = [
+            (number, width, build)
+            for place, width in enumerate((1, 2))
+            for build in ways[(forward + place) % 2]
+        ]
+        assert order[4 * number : 4 * number + 4] == turn
+    passes = len(order) // 8
+    assert {(one.build, one.start_no) for one in of_config} == {
+        (build, start)
+        for build in builds
+        for start in {one.start_no for one in of_config if one.build == build}
+    }
+    assert all(len({one.start_no for one in of_config if one.build == build}) == passes for build in builds)
+    assert compare_cli.run([str(path)]) == int(slow == "patched")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("corrupt", ["base", "patched"])
+def test_a_corrupt_build_that_is_up_beside_another_is_named_and_nothing_is_measured(
+    tmp_path: Path, corrupt: str
+) -> None:
+    builds = {"base": FINE, "patched": FINE, corrupt: CORRUPT}
+    outcome = outcome_of(tmp_path, *(f"{name}={where}" for name, where in builds.items()), ab_at_once="true")
+    assert {build for build, _, verdict in outcome.judged if not verdict.passed} == {corrupt}
+    assert all(f"build {corrupt} is corrupt" in failure for failure in outcome.failures)
+    assert outcome.comparisons == ()
+    (path,) = find_runs(tmp_path)
+    assert not [one for one in read_run(path).rounds if one.config == CONFIG.id]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", ["false", "true"])
+def test_a_build_whose_server_dies_is_named(tmp_path: Path, at_once: str) -> None:
     with pytest.raises(Infrastructure, match=r"^build patched: "):
-        outcome_of(tmp_path, f"base={FINE}", "patched=args:--plant crash_after:1", client_lag="10")
+        outcome_of(
+            tmp_path,
+            f"base={FINE}",
+            "patched=args:--plant crash_after:1",
+            client_lag="10",
+            ab_at_once=at_once,
+        )
 
 
 @pytest.mark.slow

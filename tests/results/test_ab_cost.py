@@ -75,3 +75,14 @@ def test_another_start_of_the_baseline_is_needed_only_where_flags_differ() -> No
     cost = replace(COST, flags_may_differ=True)
     assert (certain(cost), maybe(cost)) == (certain(COST), maybe(COST) + 1)
     assert "best-baseline" in "\n".join(map(str, cost.starts()))
+
+
+def test_builds_that_are_up_at_once_warm_up_for_each_round() -> None:
+    cost = replace(COST, at_once=True)
+    (_, requests, _), (_, in_turns, _) = cost.counts(), COST.counts()
+    # Three rounds a stay of two requests each, before each of which a stream has one more.
+    assert requests.least == 2 * (4 * 9 + 5)
+    assert requests.most - in_turns.most == 2 * 16 * 2
+    assert certain(cost) == certain(COST)
+    assert "up at once" in "\n".join(map(str, cost.starts()))
+    assert cost.serial_requests > COST.serial_requests

@@ -22,7 +22,7 @@ from pytest_ddtree.servers import gpu, local, proc, reap, registry, stale
 from pytest_ddtree.servers.errors import DiedDuringStart, GpuBusy, SetupRefused, StopFailed
 from pytest_ddtree.servers.gpu import Gpu
 from pytest_ddtree.servers.local import LocalBackend
-from pytest_ddtree.servers.lock import LOCK_DIR, HostLocks
+from pytest_ddtree.servers.lock import LOCK_DIR, HostLocks, SharedLocks
 from pytest_ddtree.servers.pool import ServerPool
 
 from . import support
@@ -295,3 +295,23 @@ def test_broken_records_are_skipped(own_state: Path) -> None:
     (own_state / "run-y.json").write_text('{"run": "y", "owner": [1]}')
     assert registry.records() == []
     stale.find()
+
+
+def test_pools_of_one_session_share_a_lock_for_which_others_wait() -> None:
+    shared = SharedLocks()
+    first = shared.take(["gpu-A", "gpu-B"], timeout_s=1.0, progress=quiet)
+    second = shared.take(["gpu-B"], timeout_s=0.1, progress=quiet)
+    assert set(second.descriptors) < set(first.descriptors)
+    first.release()
+    first.release()
+    HostLocks(["gpu-A"], timeout_s=0.1, progress=quiet).release()
+    with pytest.raises(GpuBusy):
+        HostLocks(["gpu-B"], timeout_s=0.1, progress=quiet)
+    second.release()
+    other = HostLocks(["gpu-B"], timeout_s=0.1, progress=quiet)
+    with pytest.raises(GpuBusy):
+        # What it got of the two before the other was refused is given back.
+        shared.take(["gpu-A", "gpu-B"], timeout_s=0.1, progress=quiet)
+    HostLocks(["gpu-A"], timeout_s=0.1, progress=quiet).release()
+    other.release()
+    shared.take(["gpu-A", "gpu-B"], timeout_s=0.1, progress=quiet).release()

@@ -37,6 +37,7 @@ def measured(
     early: Sequence[int] = EARLY,
     loops: Sequence[int] = (),
     before: Sequence[Round] = (),
+    certain: int = 0,
 ) -> None:
     """Rounds through the path of the plugin."""
     prompts: dict[tuple[int, ...], int] = {}
@@ -64,6 +65,7 @@ def measured(
             before=before,
             client_lag=10.0,
             natural_limits=limits,
+            certain=certain,
         )
     )
 
@@ -99,6 +101,18 @@ def test_rounds_that_did_not_come_bear_no_loops(serve: Any) -> None:
     with pytest.raises(UnnaturalAnswers, match="2 of 32 answers end in a loop"):
         measured(serve, kept, None, rule=over, early=(), loops=(4, 5))
     assert [one.looping for one in kept] == [2]
+
+
+def test_a_round_that_is_measured_alone_is_weighed_against_those_that_follow_in_later_calls(
+    serve: Any,
+) -> None:
+    kept: list[Round] = []
+    one, two = (SamplingRule(min_rounds=count, max_rounds=count) for count in (1, 2))
+    measured(serve, kept, None, rule=one, early=(), loops=(4, 5), certain=2)
+    measured(serve, kept, None, rule=two, early=(), before=tuple(kept), certain=2)
+    assert [one.looping for one in kept] == [2, 0]
+    with pytest.raises(UnnaturalAnswers, match="2 of 32 answers end in a loop"):
+        measured(serve, [], None, rule=one, early=(), loops=(4, 5))
 
 
 def test_loops_of_rounds_measured_before_count(serve: Any) -> None:

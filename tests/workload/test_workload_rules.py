@@ -243,6 +243,12 @@ def test_a_rule_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
         SamplingRule(**options)
 
 
+def test_a_fixed_number_of_rounds_may_be_one() -> None:
+    rule = SamplingRule(min_rounds=1, max_rounds=1)
+    assert not decide([], rule).stop
+    assert decide([100.0], rule).verdict == "max_rounds"
+
+
 def covering(sd: float, rule: SamplingRule, sessions: int, rng: np.random.Generator) -> float:
     """The share of simulated cells whose final interval holds the true rate."""
     hits = 0
