@@ -57,9 +57,9 @@ def gap_laws(real: Captured) -> dict[str, GapLaw]:
 
     `captured`: drawn from the captures and smeared by the bf16 spacing of 0.0625. `gaussian`: a near-tie is
     flipped by a Gaussian error, so density ~ P(error > gap), mean as captured. `exponential`: the same mean,
-    a far heavier tail than any measured. `flips`: one gap in twenty is no near-tie but a flipped route between
-    experts, exponential with a mean of 0.8 nats (floors of a mixture of experts had 0.7 to 0.98 % of tokens and
-    gaps of up to 4.9 nats, see docs/gpu.md).
+    a far heavier tail than any measured. `flips`: one gap in ten is no near-tie but a flipped route between
+    experts, exponential with a mean of 0.83 nats, as fitted to 1,697 gaps of a mixture of experts (`moe_floors` of
+    tests/data/sglang-0.5.16/seventh-contact.json, docs/gpu.md).
     """
     mean = float(real.healthy_gaps.mean())
     sigma = mean * 4.0 / math.sqrt(2.0 * math.pi)
@@ -75,10 +75,14 @@ def gap_laws(real: Captured) -> dict[str, GapLaw]:
         return generator.exponential(mean, count)
 
     def flips(generator: np.random.Generator, count: int) -> Floats:
-        flipped = generator.random(count) < 0.05
-        return np.where(flipped, generator.exponential(0.8, count), gaussian(generator, count))
+        flipped = generator.random(count) < FLIPPED
+        return np.where(flipped, generator.exponential(FLIP_NATS, count), gaussian(generator, count))
 
     return {"captured": smeared, "gaussian": gaussian, "exponential": exponential, "flips": flips}
+
+
+FLIPPED, FLIP_NATS = 0.1, 0.83
+"""The share of gaps that are flipped routes, and their mean."""
 
 
 def float32_law(generator: np.random.Generator, count: int) -> Floats:

@@ -4,8 +4,8 @@
 
 Session by session the way changes and the slow build does too (base, patched; with `--slower 0` nobody is slow), so that what else the
 machine does meets both ways alike. The table at the end says of each way how often the slow build was blamed, and nobody else,
-how wide the 95 % interval of tok/s of all cells was and which loss it would have found, and what a session took (medians). Sessions are appended to the file;
-called again it goes on where it was.
+how wide the 95 % interval of tok/s of all cells was and which loss it would have found, and what a session took (medians). Sessions
+are appended to the file; called again it goes on where it was.
 """
 
 from __future__ import annotations

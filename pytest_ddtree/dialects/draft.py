@@ -20,6 +20,7 @@ class Draft:
     """Sliding window of its layers in tokens; None: full context, as far as the file says."""
     layers: int | None = None
     target_layers: tuple[int, ...] = ()
+    """Which of the target's layers it reads, from 0."""
     target_depth: int | None = None
     """How many layers the target must have."""
     layer_types: tuple[str, ...] = ()
@@ -60,6 +61,19 @@ def parse(data: dict[str, Any]) -> Draft:
         target_layers=tuple(ids) if isinstance(ids, list) and all(isinstance(i, int) for i in ids) else (),
         target_depth=_count(data.get("num_target_layers")),
         layer_types=layer_types,
+    )
+
+
+def unfit(draft: Draft | None, target_depth: int | None) -> str | None:
+    """Why no server can run the drafter with a target of so many layers; None where one may, or nothing is known of either."""
+    if draft is None or target_depth is None:
+        return None
+    beyond = [layer for layer in draft.target_layers if not 0 <= layer < target_depth]
+    if not beyond:
+        return None
+    return (
+        f"the drafter reads layers {', '.join(map(str, draft.target_layers))} of the target (target_layer_ids, from 0), "
+        f"which has {target_depth}"
     )
 
 

@@ -28,6 +28,7 @@ from pytest_ddtree.servers.errors import (
     PoolClosed,
     PortInUse,
     ServerError,
+    SetupRefused,
     StopFailed,
 )
 from pytest_ddtree.servers.fakes import refuse_fakes
@@ -118,8 +119,15 @@ class LocalBackend:
     def check(self, configs: Sequence[Config]) -> None:
         """Refuse an unknown dialect, launchers, interpreters and what the embedded server does not take."""
         chosen.dialect(self._settings)
-        check_programs(self._settings)
         settings = self._settings
+        check_programs(settings)
+        why = draft.unfit(self._draft, self._depth) if settings.kind == "sglang" else None
+        if why is not None and any(config.speculative for config in configs):
+            raise SetupRefused(
+                f"--ddtree-draft-model {settings.draft_model} does not fit --ddtree-model {settings.model}",
+                why=why,
+                hint="give the drafter that was trained for this target",
+            )
         if settings.kind == "reference" and (named := self._to_be_asked(configs)):
             check_embedded(settings, named)
 

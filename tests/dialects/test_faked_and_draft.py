@@ -81,6 +81,28 @@ def test_trained_window(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("layers", "depth", "fits"),
+    [
+        ([1, 9, 17], 18, True),
+        ([1, 9, 17], 17, False),
+        ([-1], 4, False),
+        ([1, 9, 17], None, True),
+        ([], 4, True),
+    ],
+)
+def test_a_drafter_that_reads_layers_which_the_target_lacks(
+    tmp_path: Path, layers: list[int], depth: int | None, fits: bool
+) -> None:
+    found = draft.read(write(tmp_path, dflash_config={"target_layer_ids": layers}))
+    why = draft.unfit(found, depth)
+    assert (why is None) is fits
+    assert draft.unfit(None, depth) is None
+    if why is not None:
+        assert str(layers[-1]) in why
+        assert f"which has {depth}" in why
+
+
+@pytest.mark.parametrize(
     "values",
     [
         {"sliding_window": 4096, "use_sliding_window": False},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,28 @@ def refusal(tmp_path: Path, kind: str, **options: Any) -> ServerError:
         pool.check(CONFIGS)
     assert not any(tmp_path.iterdir())
     return caught.value
+
+
+def test_a_drafter_that_reads_layers_which_the_target_lacks_costs_no_start(tmp_path: Path) -> None:
+    """Seen on a GPU: half a minute of a start, then a traceback of the engine about an out-of-range layer id."""
+    for name, config in (
+        ("target", {"num_hidden_layers": 8}),
+        ("draft", {"dflash_config": {"target_layer_ids": [1, 5, 10]}}),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    run = tmp_path / "run"
+    run.mkdir()
+    found = refusal(
+        run,
+        "sglang",
+        model=str(tmp_path / "target"),
+        draft_model=str(tmp_path / "draft"),
+        sglang_src=Path(__file__).parent / "fake",
+    )
+    assert "does not fit --ddtree-model" in str(found)
+    assert "layers 1, 5, 10 of the target" in str(found)
+    assert "which has 8" in str(found)
 
 
 @pytest.mark.parametrize(
