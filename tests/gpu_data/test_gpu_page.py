@@ -45,6 +45,36 @@ def test_rows_of_the_first_contact(name: str, label: str) -> None:
     assert [float(part) for part in accepted.split("/")] == pytest.approx(lengths, abs=6e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "which", "label"),
+    [
+        ("engine.baseline", None, "now: NumPy engine, plain (float32)"),
+        ("engine.chain", None, "now: NumPy engine, chain"),
+        ("engine.b7-k7", None, "now: NumPy engine, b7-k7"),
+        ("judged.fork-base", "full@1", "now: fork, plain @1"),
+        ("judged.chain", "full@1", "now: release, chain @1"),
+        ("judged.chain", "full@8", "now: release, chain @8"),
+        ("judged.chain-w128", "full@1", "now: release, chain-w128 @1"),
+        ("judged.b7-k7-wnone", "full@8", "now: fork, b7-k7 @1 and @8"),
+        ("judged.b8-k8-w128", "full@1", "now: fork, b8-k8-w128 @1"),
+        ("judged.b16-k16-wnone", "full@8", "now: fork, b16-k16 @1 and @8"),
+    ],
+)
+def test_rows_of_the_contact_with_the_drafter_that_ships(name: str, which: str | None, label: str) -> None:
+    seen = kept("seventh-contact")["contact"][name]
+    seen = seen if which is None else seen[which]
+    (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| {label} |")]
+    _, _, verdict, identical, off, gap, accepted, _ = (cell.strip() for cell in line.split("|"))
+    assert seen["verdict"]["kind"] == verdict
+    assert int(identical.split()[0]) == seen["verdict"]["identical"]
+    assert off == f"{seen['off']} ({100 * seen['off'] / seen['tokens']:.2f} %)"
+    assert float(gap) == pytest.approx(seen["largest_nats"][0], abs=1e-3)
+    lengths = seen["accept_length"]
+    if isinstance(lengths, dict) and lengths:
+        told = [float(part) for part in accepted.split("/")]
+        assert told == pytest.approx([lengths[part] for part in ("all", "problem", "code")], abs=6e-3)
+
+
 @pytest.mark.parametrize("server", ["plain", "chunk512", "det", "fp8", "moe"])
 @pytest.mark.parametrize("context", ["1024", "8192"])
 def test_ranges_of_the_floors(server: str, context: str) -> None:
@@ -69,6 +99,7 @@ RUNS = [
     ("sixth-contact", "ab_tree_three_builds", ("base", "slow"), 4, "0.894 (0.845 to 0.946)"),
     ("sixth-contact", "ab_tree_three_builds", ("base", "same"), 4, "1.001 (0.897 to 1.116)"),
     ("sixth-contact", "ab_chain_slow_as_base", ("base", "patched"), 3, "1.113 (0.953 to 1.298)"),
+    ("seventh-contact", "ab_chain_slow", ("base", "slow"), 12, "0.926 (0.878 to 0.976)"),
 ]
 
 
