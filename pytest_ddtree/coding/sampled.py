@@ -6,12 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Final
 
 from scipy import special
 
 from pytest_ddtree.coding.checking import printable
 from pytest_ddtree.coding.pairs import Judgement, Solved, contradiction
 from pytest_ddtree.coding.stats import Gate, Interval, mean_pass_at_k, paired_mean_loss, sign_flip
+
+_POWER: Final = 0.8
+_PRECISION: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +120,30 @@ class SampledComparison:
     def smallest_visible_loss(self) -> float | None:
         """The loss of pass@1 that about 80 % of such comparisons would have shown; None where no loss could have.
 
-        From the spread that was seen: the standard error times the normal quantiles of the level and of 80 % power. Never less than
-        what the sign-flip test can reject at all, that is as many problems with one lost sample each as make 2^-m <= alpha.
+        A true loss comes on top of the spread that was seen: samples are lost at random, each with this chance. With 80 % the net loss
+        must then reach the margin and what the sign-flip test takes for chance (in normal approximation), and so many problems must
+        lose samples that the test can reject at all, 2^-m <= alpha.
         """
         least = math.ceil(-math.log2(self.gate.alpha))
-        if self.loss is None or self.n < least:
+        if self.loss is None or not self._shows(1.0, least):
             return None
+        low, high = 0.0, 1.0
+        while high - low > _PRECISION:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._shows(middle, least) else (middle, high)
+        return high
+
+    def _shows(self, loss: float, least: int) -> bool:
+        """Whether a true loss is found in 80 % of comparisons; `least` problems with a loss are the fewest that the test rejects."""
+        assert self.loss is not None
         quantile = NormalDist().inv_cdf
         error = (self.loss.high - self.loss.low) / 2 / float(special.stdtrit(self.n - 1, 0.975))
-        reach = error * (quantile(1 - self.gate.alpha) + quantile(0.8))
-        return min(1.0, max(self.gate.margin, least / (self.n * self.k), reach))
+        variance = error**2 + loss * (1 - loss) / (self.k * self.n)
+        chance = quantile(1 - self.gate.alpha) * math.sqrt(variance + loss**2 / self.n)
+        if loss - max(self.gate.margin, chance) < quantile(_POWER) * math.sqrt(variance):
+            return False
+        losing = 1 - (1 - loss) ** self.k
+        return self.n >= least and float(special.bdtrc(least - 1, self.n, losing)) >= _POWER
 
     def __str__(self) -> str:
         verdict = "regression" if self.failed else "no regression detected"

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
+import numpy as np
 import pytest
 import scipy.stats
 from coding_answers import solved
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ddtree.coding.sampled import SampledPair, compare_samples
+from pytest_ddtree.coding.pairs import Solved
+from pytest_ddtree.coding.sampled import SampledComparison, SampledPair, compare_samples
 from pytest_ddtree.coding.stats import Gate
 from pytest_ddtree.coding.summary import summarise_samples
 
 GATE = Gate(alpha=0.05, margin=0.02)
 
 
+@cache
+def one(status: str, text: str) -> Solved:
+    return solved(status, text=text)
+
+
 def sampled(base: int, other: int, k: int, alpha: float = 0.001) -> SampledPair:
     def side(passing: int) -> tuple:
-        return tuple(solved("pass" if i < passing else "wrong", text=f"{i}") for i in range(k))
+        return tuple(one("pass" if i < passing else "wrong", f"{i}") for i in range(k))
 
     return SampledPair(baseline=side(base), other=side(other), alpha=alpha)
 
@@ -90,11 +98,37 @@ def test_a_gain_never_fails() -> None:
     assert not compare_samples([sampled(2, 8, 8) for _ in range(20)], GATE).failed
 
 
-def test_what_a_pass_is_worth_is_never_less_than_the_test_can_reject() -> None:
+def test_too_few_problems_show_no_loss() -> None:
     assert compare_samples([sampled(3, 3, 3)] * 4, GATE).smallest_visible_loss is None
     assert "too few to see any loss" in str(compare_samples([sampled(3, 3, 3)] * 4, GATE))
-    visible = compare_samples([sampled(3, 3, 3)] * 20, GATE).smallest_visible_loss
-    assert visible == pytest.approx(5 / 60)
+
+
+@pytest.mark.parametrize("n", [20, 60, 164])
+def test_what_a_pass_with_one_sample_is_worth_is_what_it_is_without_samples(n: int) -> None:
+    """Where nothing differs: there McNemar's power is exact."""
+    visible = compare_samples([sampled(1, 1, 1)] * n, GATE).smallest_visible_loss
+    assert visible == pytest.approx(GATE.smallest_visible_loss(n), abs=0.003)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "k"), [(20, 3), (60, 8)])
+@pytest.mark.parametrize("same", [True, False], ids=["same answers", "other seeds"])
+def test_the_loss_that_would_have_been_seen_is_seen_in_four_of_five_comparisons(
+    n: int, k: int, same: bool
+) -> None:
+    random = np.random.default_rng(n + same)
+    rates = random.beta(2.0, 0.7, n)
+
+    def compared(loss: float) -> SampledComparison:
+        base = random.random((n, k)) < rates[:, None]
+        other = base if same else random.random((n, k)) < rates[:, None]
+        other = other & (random.random((n, k)) >= loss / rates.mean())
+        counts = zip(base.sum(1).tolist(), other.sum(1).tolist(), strict=True)
+        return compare_samples([sampled(mine, theirs, k) for mine, theirs in counts], GATE)
+
+    promised = sorted(compared(0.0).smallest_visible_loss or 1.0 for _ in range(15))[7]
+    found = sum(compared(promised).failed for _ in range(200)) / 200
+    assert 0.7 <= found <= 0.95
 
 
 def test_both_sides_need_as_many_samples() -> None:
