@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from pytest_ddtree.coding.checking.show import printable
 from pytest_ddtree.errors import Infrastructure
 
 Mode: TypeAlias = Literal["function", "class", "stdin", "check", "asserts"]
@@ -84,7 +85,9 @@ class Flaw:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.message}" if self.line else f"{self.path}: {self.message}"
+        place = f"{self.path}:{self.line}" if self.line else f"{self.path}"
+        # Names and values of a file that somebody else wrote.
+        return printable(f"{place}: {self.message}")
 
 
 class ProblemFilesError(Infrastructure):

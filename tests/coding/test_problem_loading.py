@@ -448,6 +448,7 @@ for _ in range(99):
         ({**OWN, "cases": [{"args_py": "(...,)", "expect": 1}]}, "args: cannot be sent to a solution"),
         ({**OWN, "cases": [{"args": [1], "expect_py": "[" * 70 + "]" * 70}]}, "expect: cannot be sent"),
         ({**OWN, "prompt": "\ud800"}, "prompt: holds half of a surrogate pair"),
+        ({**OWN, "task_id": "own\x1b[2J"}, r"task_id: holds characters that cannot be shown: 'own\x1b[2J'"),
         ({**OWN, "entry_point": "", "cases": [{"stdin": "\ud800", "expect": ""}]}, "stdin: holds half"),
         ({**LCB, "metadata": "[" * 100_000}, "metadata: is no JSON"),
         ({**LCB, "public_test_cases": [{"input": "\ud800", "output": "1", "testtype": "stdin"}]}, "input: holds half"),
@@ -554,6 +555,17 @@ def test_the_same_id_in_two_files(tmp_path: Path) -> None:
     (flaw,) = flaws_of(first, second)
     assert flaw.startswith("b.jsonl:1: ")
     assert "a.jsonl:1" in flaw
+
+
+@pytest.mark.parametrize(
+    "record", [{"\ud800\x1b[2J": 1}, {**OWN, "task_id": "\ud800\x1b[2J", "cases": [{"args_py": "\ud800\x1b[2J", "expect": 1}]}]
+)  # fmt: skip
+def test_what_a_file_holds_steers_no_terminal_and_can_be_written(
+    tmp_path: Path, record: dict[str, Any]
+) -> None:
+    with pytest.raises(ProblemFilesError, match=r"\\ud800\\x1b\[2J") as caught:
+        load_problems([write_jsonl(tmp_path / "odd.jsonl", record)])
+    assert "\x1b" not in str(caught.value).encode().decode()
 
 
 def test_the_message_lists_every_fault(tmp_path: Path) -> None:

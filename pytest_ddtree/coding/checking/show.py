@@ -36,7 +36,7 @@ def show(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Text of a solution for a report: what would steer a terminal or cannot be encoded is written as an escape."""
+    """Text of a solution or of a problem file for a report: what would steer a terminal or cannot be encoded is written as an escape."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

@@ -79,6 +79,10 @@ def _problem(record: Record, flaws: list[Flaw]) -> Problem | None:
         prefix = f"{name}: " if isinstance(name, str) and record.kind == "json" else ""
         flaws.extend(Flaw(record.path, record.line_of(place), prefix + text) for place, text in error.faults)
         return None
+    if not problem.task_id.isprintable():
+        message = f"task_id: holds characters that cannot be shown: {problem.task_id!r}"
+        flaws.append(Flaw(record.path, record.line_of("task_id"), message))
+        return None
     return replace(problem, origin=f"{record.path}:{record.line}")
 
 
