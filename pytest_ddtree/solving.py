@@ -220,6 +220,7 @@ def solved(problem: Problem, record: Record, sandbox: Sandbox, *, thinking_open:
         finish_reason=str(reason.get("type")) if reason.get("type") else None,
         reasoning=record.reasoning,
         thinking_open=thinking_open and record.reasoning is None,
+        given=problem.given,
     )
     outcome = grade(problem, extraction, sandbox)
     return Solved(problem=problem.task_id, record=record, extraction=extraction, outcome=outcome)

@@ -46,7 +46,8 @@ class Problem:
 
     `prompt` is what the set says; `question` is the user message for a chat model, which also says that one
     Python block is wanted. `solution` and `stub` are a right
-    and a wrong answer, "" if the set has none. `shape` names the format, `origin` is "file:line". `extra`
+    and a wrong answer, "" if the set has none. `given` is code that the question presupposes: an answer may use
+    what it imports and defines without repeating it. `shape` names the format, `origin` is "file:line". `extra`
     keeps the fields that have no place here.
     """
 
@@ -64,6 +65,7 @@ class Problem:
     category: str = ""
     thinking: str = ""
     answer: str = ""
+    given: str = ""
     cmp: Comparison = "exact"
     atol: float | None = None
     shape: str = ""

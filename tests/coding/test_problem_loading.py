@@ -251,6 +251,38 @@ def test_livecodebench_program_with_packed_cases(tmp_path: Path) -> None:
     assert problem.extra == {"difficulty": "easy"}
 
 
+@pytest.mark.parametrize(
+    ("record", "answer", "call"),
+    [
+        (
+            {**LCB, "public_test_cases": [{"input": "[1, 2]", "output": "3", "testtype": "functional"}],
+             "metadata": {"func_name": "add"}, "starter_code": "class Solution:\n    def add(self, xs: List[int]) -> int:\n        "},
+            "class Solution:\n    def add(self, xs: List[int]) -> int:\n        return deque([sum(xs)]).pop()",
+            ([1, 2],),
+        ),
+        (
+            {**HUMANEVAL, "prompt": "from math import prod\ndef twice(x):\n    return prod([2, x])\n\ndef add(xs):\n    ...\n",
+             "entry_point": "add", "canonical_solution": ""},
+            "def add(xs):\n    return twice(1) + xs[0]",
+            ([1],),
+        ),
+    ],
+    ids=["livecodebench", "humaneval"],
+)  # fmt: skip
+def test_an_answer_may_use_what_the_question_itself_presupposes(
+    tmp_path: Path, record: dict[str, Any], answer: str, call: tuple[Any, ...]
+) -> None:
+    (problem,) = load_problems([write_jsonl(tmp_path / "given.jsonl", record)])
+    found = extract(f"```python\n{answer}\n```", entry_point="add", given=problem.given)
+    assert found.code is not None
+    assert found.code.count("def add") == 1, "the stub is no helper"
+    namespace: dict[str, Any] = {}
+    exec(found.code, namespace)
+    assert namespace["add"](*call) == 3
+    whole = "def add(xs):\n    return sum(xs)"
+    assert extract(f"```python\n{whole}\n```", entry_point="add", given=problem.given).code == f"{whole}\n"
+
+
 def test_livecodebench_function(tmp_path: Path) -> None:
     tests = [{"input": "[1, 2]\n3", "output": "[3, 6]", "testtype": "functional"}]
     record = {

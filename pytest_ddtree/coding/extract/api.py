@@ -55,6 +55,7 @@ def extract(
     finish_reason: str | None = None,
     reasoning: str | None = None,
     thinking_open: bool = False,
+    given: str = "",
 ) -> Extraction:
     """Find the final answer in what a model wrote.
 
@@ -63,13 +64,14 @@ def extract(
     with neither, any code will do. `finish_reason` is what the server said ("length" for its token limit).
     `reasoning` is a separate reasoning field: it is read to say why there is no answer, never for code.
     `thinking_open` says that the prompt ended inside a thinking section, as some chat templates do: without
-    an end of thinking in the response there is no answer then.
+    an end of thinking in the response there is no answer then. `given` is code that the question holds, of which an
+    answer may use names that it does not repeat.
 
     The rules are in docs/extraction.md. Never raises on any text; work is bounded and linear in its length.
     """
     return run_extraction(
         response,
-        Target(entry_point, stdin),
+        Target(entry_point, stdin, given),
         finish_reason=finish_reason,
         reasoning=reasoning,
         thinking_open=thinking_open,

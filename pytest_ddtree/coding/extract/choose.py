@@ -30,14 +30,20 @@ _STARTS_PROGRAM: Final = re.compile(
 #: Candidates parsed only to say why there is no answer.
 _MAX_DIAGNOSED: Final = 8
 _MAX_HELPER_ROUNDS: Final = 40
+#: Stands before every candidate.
+_GIVEN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the answer must be: a definition of `entry_point`, a program (`stdin`), or any code."""
+    """What the answer must be: a definition of `entry_point`, a program (`stdin`), or any code.
+
+    `given` is code that the question holds: names that the answer lacks may come from there.
+    """
 
     entry_point: str | None
     stdin: bool
+    given: str = ""
 
     def mentioned_in(self, text: str) -> bool:
         """A cheap necessary condition, so that few candidates are parsed."""
@@ -85,7 +91,7 @@ def choose(candidates: Sequence[Candidate], target: Target, parser: Parser) -> C
     if best is None:
         return None
     rank, index, program = best
-    code, helpers = _with_helpers(candidates, index, program, parser)
+    code, helpers = _with_helpers(candidates, index, program, parser, target.given)
     if not target.stdin and target.entry_point is not None and rank == RANK["method"]:
         code += f"\n\n{target.entry_point} = Solution().{target.entry_point}\n"
     return Choice(code, index, helpers)
@@ -134,9 +140,9 @@ def diagnose(candidates: Sequence[Candidate], target: Target, parser: Parser) ->
 
 
 def _with_helpers(
-    candidates: Sequence[Candidate], answer: int, program: Program, parser: Parser
+    candidates: Sequence[Candidate], answer: int, program: Program, parser: Parser, given: str
 ) -> tuple[str, tuple[int, ...]]:
-    """The program, preceded by those statements of earlier blocks that bind names it lacks.
+    """The program, preceded by those statements of earlier blocks, else of the question, that bind names it lacks.
 
     Statements, not blocks: a draft that also holds the helper is not run, only the helper is taken.
     """
@@ -149,7 +155,10 @@ def _with_helpers(
             break
         name = min(wanted)
         settled.add(name)
-        for key, source in _statements_binding(candidates, answer, name, parser):
+        found = _statements_binding(candidates, answer, name, parser)
+        if not found and given:
+            found = _binding(name, parser.parse(given), _GIVEN)
+        for key, source in found:
             if key not in picked:
                 picked[key] = source
                 helper = parser.parse(source)
@@ -158,7 +167,8 @@ def _with_helpers(
     if not picked:
         return program.source, ()
     ordered = sorted(picked)
-    return _joined([picked[key] for key in ordered], program), tuple(sorted({index for index, _ in ordered}))
+    used = {index for index, _ in ordered} - {_GIVEN}
+    return _joined([picked[key] for key in ordered], program), tuple(sorted(used))
 
 
 def _statements_binding(
@@ -169,18 +179,22 @@ def _statements_binding(
         candidate = candidates[index]
         if not candidate.python or name not in candidate.text:
             continue
-        program = parser.repaired(candidate.text)
-        if program is None:
-            continue
-        lines = program.source.split("\n")
-        found = [
-            ((index, statement.lineno), _source_of(statement, lines))
-            for statement in program.tree.body
-            if any(name in bound_names(inner) for inner in module_statements([statement]))
-        ]
+        found = _binding(name, parser.repaired(candidate.text), index)
         if found:
             return found
     return []
+
+
+def _binding(name: str, program: Program | None, index: int) -> list[tuple[tuple[int, int], str]]:
+    """The statements of one program that bind `name`; `index` says which program it is."""
+    if program is None:
+        return []
+    lines = program.source.split("\n")
+    return [
+        ((index, statement.lineno), _source_of(statement, lines))
+        for statement in program.tree.body
+        if any(name in bound_names(inner) for inner in module_statements([statement]))
+    ]
 
 
 def _source_of(statement: ast.stmt, lines: list[str]) -> str:

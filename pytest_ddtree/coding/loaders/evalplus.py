@@ -68,6 +68,7 @@ def from_evalplus(record: Mapping[str, Any]) -> Problem:
         prompt=prompt,
         question=completion_question(prompt) if completes else _sentence_question(prompt),
         inputs=typed,
+        given=prompt if completes else "",
         solution=solution,
         cmp="equal",
         atol=float(atol),

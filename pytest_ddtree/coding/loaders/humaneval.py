@@ -35,6 +35,7 @@ def from_humaneval(record: Mapping[str, Any]) -> Problem:
         prompt=prompt,
         question=completion_question(prompt),
         test=test,
+        given=prompt,
         solution=solution,
         shape="humaneval",
         extra={key: value for key, value in record.items() if key not in _KEYS},

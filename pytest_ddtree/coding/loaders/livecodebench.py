@@ -36,6 +36,19 @@ _KEYS: Final = frozenset(
 MAX_UNPACKED: Final = 512 * 1024 * 1024
 
 
+#: Starter code has annotations such as List[int] and imports nothing: it is written for a judge that has imported these.
+_GIVEN: Final = """
+from typing import Any, Callable, DefaultDict, Deque, Dict, FrozenSet, Generator, Iterable, Iterator, List, Optional, Set, Tuple, Union
+from collections import Counter, OrderedDict, defaultdict, deque
+from bisect import bisect_left, bisect_right, insort
+from functools import cache, cmp_to_key, lru_cache, reduce
+from heapq import heapify, heappop, heappush, heappushpop, heapreplace, nlargest, nsmallest
+from itertools import accumulate, chain, combinations, count, cycle, groupby, pairwise, permutations, product, repeat
+from math import ceil, comb, factorial, floor, gcd, inf, isqrt, lcm, log, log2, sqrt
+import bisect, collections, copy, functools, heapq, itertools, math, operator, random, re, string
+"""
+
+
 class UnpackError(ValueError):
     """Packed cases that are not what the set packs."""
 
@@ -72,6 +85,7 @@ def from_livecodebench(record: Mapping[str, Any]) -> Problem:
         prompt=content,
         question=_question(content, starter, functional),
         cases=tuple(case for case in cases if case is not None),
+        given=_GIVEN if functional else "",
         title=faults.text(record, "question_title", ""),
         shape="livecodebench",
         extra={key: value for key, value in record.items() if key not in _KEYS},
