@@ -111,8 +111,8 @@ class PrefixCache:
                 self.evictable += len(node.key)
             node = node.parent
 
-    def evict(self, tokens: int) -> int:
-        """Free at least ``tokens`` slots of unlocked leaves if there are as many; returns how many."""
+    def evict(self, tokens: int) -> None:
+        """Free at least ``tokens`` slots of unlocked leaves if there are as many."""
         leaves = [(leaf.used, id(leaf), leaf) for leaf in self._leaves() if leaf.locks == 0]
         heapq.heapify(leaves)
         freed = 0
@@ -127,7 +127,6 @@ class PrefixCache:
             del parent.children[self._first_page(leaf.key, 0)]
             if not parent.children and parent.locks == 0:
                 heapq.heappush(leaves, (parent.used, id(parent), parent))
-        return freed
 
     def reset(self) -> None:
         """Forget everything; only legal while nothing is locked."""

@@ -120,11 +120,10 @@ class Scheduler:
             self.filling = [request for request in self.filling if request not in ready]
         return ready
 
-    def secure_step(self) -> list[Request]:
-        """Give every running request the slots of one step, retracting others if needed; returns the retracted."""
+    def secure_step(self) -> None:
+        """Give every running request the slots of one step, retracting others if needed."""
         width = self._runtime.step_slots
         memory = self._runtime.memory
-        retracted: list[Request] = []
         for request in list(self.running):
             if request not in self.running:
                 continue
@@ -135,10 +134,8 @@ class Scheduler:
                 except OutOfPages:
                     victim = self._victim()
                     self._retract(victim)
-                    retracted.append(victim)
                     if victim is request:
                         break
-        return retracted
 
     def _victim(self) -> Request:
         """The request that loses least: the fewest answer tokens, the latest among equals."""

@@ -77,10 +77,3 @@ class SlotTable:
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-
-    def truncate(self, capacity: int) -> list[Extent]:
-        """Forget the positions from ``capacity`` on and return their extents."""
-        dropped = self.clip(capacity, self.capacity)
-        self.extents = self.clip(0, capacity)
-        self.capacity = min(self.capacity, capacity)
-        return dropped

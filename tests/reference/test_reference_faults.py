@@ -263,6 +263,12 @@ def test_time_is_wasted_as_asked():
     assert len(waits) == 3
 
 
+def test_another_token_is_one_of_the_vocabulary():
+    """The last one has none behind it: an index out of the embedding would end the server instead."""
+    request = SimpleNamespace(length=10)
+    assert plant(["rare_token:1"]).emitted([4095, 301, 300], request) == [4094, 300, 300]
+
+
 def test_a_leak_takes_what_is_left_and_no_server_with_it(trained, prompts):
     """Free pages run out before what is cached does: the fault is a leak, not a crash."""
     with harness(trained, tree(8), plant(["cache_leaks:100000"])) as engine:

@@ -171,5 +171,6 @@ class RareToken(Fault):
         wrong: list[int] = []
         for offset, token in enumerate(tokens):
             hit = (request.length + offset) % max(self.number, 1) == 0 and self.fires()
-            wrong.append(token + 1 if hit and token > 300 else token)
+            # The one before, which every vocabulary has.
+            wrong.append(token - 1 if hit and token > 300 else token)
         return wrong

@@ -49,7 +49,6 @@ class Work:
     """All choices of one request."""
 
     def __init__(self, service: Service, parsed: OpenAIInput, *, chat: bool) -> None:
-        self._service = service
         self._parsed = parsed
         self._chat = chat
         self._envelope = Envelope(
