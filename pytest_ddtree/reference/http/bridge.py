@@ -116,7 +116,7 @@ async def _told(command: Callable[[Callable[[bool], None]], None]) -> bool:
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *values: Any) -> None:
-    """Engine thread: have the loop call a function, unless it is closed: a long pass may outlive the server's last second."""
+    """Engine thread: have the loop call a function, unless it is closed: a long pass may outlive the server's last half second."""
     try:
         loop.call_soon_threadsafe(function, *values)
     except RuntimeError:
