@@ -14,9 +14,6 @@ from pytest_ddtree.grid import Config, verify_width
 
 BaselineKind = Literal["matched", "best"]
 
-DEFAULT_BLOCK_SIZE = 16
-"""What SGLang assumes where neither a flag nor the draft checkpoint says."""
-
 DEFAULT_RUNNING = 48
 """What SGLang silently sets for speculation where nothing is asked; the other server would have thousands."""
 

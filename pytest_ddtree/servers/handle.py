@@ -31,7 +31,6 @@ class Running:
     """The exit code once the process has ended, None while it lives or where there is no process of ours."""
     log_path: Path | None = None
     pid: int | None = None
-    served_name: str | None = None
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """What was added to the environment."""

@@ -213,7 +213,6 @@ class LocalBackend:
             exit_code=Nodes(supervisor, launches).exit_code,
             log_path=order.log_path,
             pid=pids[0],
-            served_name=served_name,
             argv=secrets.arguments(line.argv),
             env=secrets.variables(line.env),
             warnings=(

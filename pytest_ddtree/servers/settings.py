@@ -51,7 +51,6 @@ class ServerSettings:
     baseline_url: str | None = None
     ssh: str | None = None
     unit: str | None = None
-    baseline_unit: str | None = None
     sudo: bool = False
     start_timeout_s: float = 1800.0
     stop_timeout_s: float = 30.0

@@ -29,7 +29,7 @@ from pytest_ddtree.servers import proc, registry, secrets
 HURRY_GRACE_S = 4.0
 """What a server gets between SIGTERM and SIGKILL when nobody waits any more: all must be gone within ten seconds."""
 STRAGGLER_S = 3.0
-"""What children get to end by themselves once their server has ended."""
+"""What children get between SIGTERM and SIGKILL once their server has ended."""
 HELPER_S = 30.0
 """What a stop command gets: it may have to reach a container daemon or another host."""
 KILL_S = 5.0
@@ -56,6 +56,8 @@ class Child:
     killed: list[int] = field(default_factory=list)
     helpers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     queue: list[list[str]] = field(default_factory=list)
+    told: bool = False
+    """Whether what it left was asked to end."""
     wanted: bool = False
     """Whether somebody waits for the `stopped` event."""
 
@@ -148,17 +150,14 @@ class Supervisor:
             case "stop":
                 child = self._children.get(message["id"])
                 if child is None:
-                    self._send(
-                        {
-                            "event": "stopped",
-                            "id": message["id"],
-                            "code": None,
-                            "killed": [],
-                            "left": [],
-                            "seconds": 0.0,
-                            "pids": [],
-                        }
-                    )
+                    nothing: dict[str, Any] = {
+                        "code": None,
+                        "killed": [],
+                        "left": [],
+                        "seconds": 0.0,
+                        "pids": [],
+                    }
+                    self._send({"event": "stopped", "id": message["id"], **nothing})
                 else:
                     child.wanted = True
                     self._begin_stop(child, float(message["grace_s"]))
@@ -285,8 +284,12 @@ class Supervisor:
             if child.stop_began is None:
                 continue
             living = self._members(child, proc.table())
-            if child.code is not None:
+            if child.code is not None and not child.told:
+                # Nobody else tells them, and now there is no parent to take their end for a crash.
+                child.told = True
                 child.term_until = min(child.term_until, now + STRAGGLER_S)
+                for process in living:
+                    proc.send(process, signal.SIGTERM)
             self._help(child)
             helping = now < child.helpers_until and any(helper.returncode is None for helper in child.helpers)
             if living and now >= child.term_until:

@@ -139,7 +139,6 @@ class SystemdBackend:
             exit_code=self._exit_code,
             refresh_log=lambda: self._fetch_log(order.log_path, began),
             log_path=order.log_path,
-            served_name=served_name,
             argv=secrets.arguments(words),
             env=secrets.variables(env),
             warnings=ready.effective.warnings,

@@ -105,7 +105,7 @@ def test_old_gauges_of_a_server_that_flushes_are_no_finding(tmp_path: Path) -> N
         assert look(pool.get(B8)) == []
 
 
-@pytest.mark.parametrize("status", [200, 403, 404, 500])
+@pytest.mark.parametrize("status", [200, 403, 500])
 def test_a_server_that_says_nothing_is_taken_as_idle(tmp_path: Path, status: int) -> None:
     with support.pool(tmp_path, {"flush": status}) as pool:
         server = pool.get(B8)

@@ -67,7 +67,7 @@ def test_sigkill_while_serving(tmp_path: Path, script: dict[str, Any]) -> None:
 
 
 def test_sigkill_while_loading(tmp_path: Path) -> None:
-    with owner(tmp_path, {"load_s": 60, **CHILDREN}) as process:
+    with owner(tmp_path, {"load_s": 60, **OBEDIENT}) as process:
         await_line(process, "starting")
         assert support.eventually(lambda: " is up" in _log(tmp_path))
         process.kill()

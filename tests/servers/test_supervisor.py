@@ -58,6 +58,13 @@ def test_a_rank_that_died_with_its_server_is_remembered(supervisor: Supervisor, 
     assert {main, rank} <= set(supervisor.stop("b8-1", 1.0).pids)
 
 
+def test_what_a_server_leaves_is_told_to_end(supervisor: Supervisor, tmp_path: Path) -> None:
+    ranks(supervisor, tmp_path)
+    stopped = supervisor.stop("b8-1", 60.0)
+    assert stopped.code == -signal.SIGTERM
+    assert (stopped.killed, stopped.left) == ((), ())
+
+
 def test_what_a_lost_supervisor_leaves_is_told_by_its_whole_name(
     supervisor: Supervisor, tmp_path: Path
 ) -> None:
