@@ -17,6 +17,8 @@ _PATIENCE_S = 10.0
 """What the supervisor of a dead pytest gets to finish by itself..."""
 _HELPERS_S = HELPER_S + 2.0
 """... and more where it has stop commands to run: cut off, a container would be there half."""
+_TERM_S = 2.0
+"""What its servers get between SIGTERM and SIGKILL."""
 
 
 @dataclass(slots=True)
@@ -104,7 +106,7 @@ def remove(leftovers: Sequence[Leftover]) -> list[str]:
         remaining = [process for process in leftover.processes if proc.same(process)]
         for process in remaining:
             proc.send(process, signal.SIGTERM)
-        _until_gone(remaining, 2.0)
+        _until_gone(remaining, _TERM_S)
         deadline = time.monotonic() + 5.0
         while remaining := [process for process in remaining if proc.same(process)]:
             if time.monotonic() > deadline:

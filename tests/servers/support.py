@@ -24,6 +24,7 @@ from pytest_ddtree.servers.pool import ServerPool
 from pytest_ddtree.servers.settings import ServerSettings
 
 FAKE = Path(__file__).parent / "fake"
+STANDIN = Path(__file__).parent / "standin"
 START_S = 60.0
 """Far more than any start takes, so that only a test that means it meets the deadline."""
 TREE_FLAGS = [
@@ -109,6 +110,13 @@ def let_the_deadline_come(
         return now + skipped
 
     monkeypatch.setattr(readiness, "time", SimpleNamespace(monotonic=monotonic))
+
+
+def use_standins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the stand-ins of docker, systemctl and the like before the real ones, with the interpreter that runs the tests: a `python3`
+    that only looks for one (pyenv's) takes longer than they do."""
+    here = (str(STANDIN), str(Path(sys.executable).parent), os.environ["PATH"])
+    monkeypatch.setenv("PATH", os.pathsep.join(here))
 
 
 def bare_python(folder: Path) -> str:

@@ -21,6 +21,12 @@ B8 = Config("tree", 8, 4)
 DATA = Path(__file__).parents[1] / "data"
 
 
+@pytest.fixture(autouse=True)
+def settles_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What these servers say of their cache does not change by waiting."""
+    monkeypatch.setattr(idle, "SETTLE_S", 0.1)
+
+
 def state(running: int = 0, queued: int = 0, free: int = 4096) -> dict[str, Any]:
     return {
         "internal_states": [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from pytest_ddtree.servers.launcher import Launcher, prepare
 
 from . import support
 
-STANDIN = Path(__file__).with_name("standin")
 B8 = Config("tree", 8, 4)
 
 
@@ -98,7 +96,7 @@ def test_a_container_is_no_child_of_ours_and_is_stopped_by_name(
     box = tmp_path / "docker"
     box.mkdir()
     monkeypatch.setenv("FAKE_DOCKER", str(box))
-    monkeypatch.setenv("PATH", f"{STANDIN}{os.pathsep}{os.environ['PATH']}")
+    support.use_standins(monkeypatch)
     prefix = ("docker", "run", "--network", "host", "image")
     with support.pool(
         tmp_path, script, launch_prefix=prefix, python=sys.executable, stop_timeout_s=6.0

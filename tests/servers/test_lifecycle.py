@@ -201,7 +201,7 @@ def test_what_failed_once_is_not_tried_again(tmp_path: Path) -> None:
     with support.pool(tmp_path / "a", gpus=("0",)) as holder:
         holder.get(BASELINE)
         news: list[str] = []
-        settings = support.settings(tmp_path / "b", gpus=("0",), lock_timeout_s=1.0)
+        settings = support.settings(tmp_path / "b", gpus=("0",), lock_timeout_s=0.2)
         backend = LocalBackend(settings, ReferenceDialect(), Build(), progress=news.append)
         with ServerPool(settings, backend=backend) as pool:
             for config in (BASELINE, B8, B16):

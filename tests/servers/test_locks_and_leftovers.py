@@ -36,7 +36,7 @@ def test_a_second_run_waits_and_then_names_the_holder() -> None:
     news: list[str] = []
     first = HostLocks(["gpu-A", "gpu-B"], timeout_s=1.0, progress=quiet)
     with pytest.raises(GpuBusy, match=f"held by process {os.getpid()} of ") as caught:
-        HostLocks(["gpu-B"], timeout_s=1.0, progress=news.append)
+        HostLocks(["gpu-B"], timeout_s=0.2, progress=news.append)
     assert "waiting for GPU B: in use by process" in news[0]
     assert "pytest-ddtree reap" in str(caught.value)
     threading.Timer(0.3, first.release).start()
@@ -183,6 +183,11 @@ def test_which_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, 0")
     assert gpu.visible(None, card) == ("GPU-bbbb-2", "GPU-aaaa-1")
     assert gpu.visible(None, None) == ("index-1", "index-0")
+
+
+@pytest.fixture(autouse=True)
+def deaf_orphans_are_killed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stale, "_TERM_S", 0.2)
 
 
 ORPHAN = "import time, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"

@@ -41,7 +41,6 @@ from pytest_ddtree.workload.watching import Watch
 
 from . import support
 
-STANDIN = Path(__file__).with_name("standin")
 B8 = Config("tree", 8, 8, 128)
 D_FLAGS = ["--speculative-dflash-enable-ddtree", "--speculative-draft-window-size"]
 
@@ -95,7 +94,7 @@ def machine(
 ) -> Iterator[Machine]:
     made = Machine(tmp_path / "machine", getattr(request, "param", {}))
     monkeypatch.setenv("FAKE_SYSTEMD", str(made.root))
-    monkeypatch.setenv("PATH", f"{STANDIN}{os.pathsep}{os.environ['PATH']}")
+    support.use_standins(monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(support.FAKE))
     systemctl("daemon-reload")
     systemctl("start", "llm.service")
@@ -111,7 +110,7 @@ def machine(
 
 
 def systemctl(*words: str) -> None:
-    subprocess.run([str(STANDIN / "systemctl"), *words], check=True)
+    subprocess.run([str(support.STANDIN / "systemctl"), *words], check=True)
 
 
 def settings(tmp_path: Path, **changes: Any) -> ServerSettings:
