@@ -79,7 +79,7 @@ class DialectA(_BudgetFlag):
         if (why := super().unsupported_tree(config, request)) is not None:
             return why
         size = config.block_size or request.block_size
-        if size is None or config.budget is None:
+        if size is None or size < 2 or config.budget is None:
             return None
         fixed = _hard_coded_topk(config.budget, size)
         if config.topk != fixed:

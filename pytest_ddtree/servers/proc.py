@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from pytest_ddtree.servers import secrets
+
 MARKER: Final = "PYTEST_DDTREE_LAUNCH"
 """Environment variable `<run id>/<launch id>` that every process of ours inherits."""
 
@@ -80,13 +82,14 @@ def marker(pid: int) -> str | None:
 
 
 def command(pid: int) -> str:
-    """The command line for people, or the bare name, or the id."""
+    """The command line for people, without the keys in it; `process ID` where it is not to be seen."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             data = file.read()
     except OSError:
         return f"process {pid}"
-    return data.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace") or f"process {pid}"
+    words = data.rstrip(b"\0").decode(errors="replace").split("\0")
+    return " ".join(secrets.arguments(words)) or f"process {pid}"
 
 
 def same(process: Process) -> bool:

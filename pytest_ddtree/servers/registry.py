@@ -138,9 +138,18 @@ def load(path: Path) -> Record | None:
 
 
 def records() -> list[Record]:
-    """All records of this user, the broken ones left out; none where there is no folder to keep them in."""
+    """All records of this user, the broken ones left out; none where there is no folder to keep them in.
+
+    The commands in them are run, so in a folder that others may write to theirs do not count.
+    """
     try:
         paths = sorted(state_dir().glob("run-*.json"))
     except OSError:
         return []
-    return [record for path in paths if (record := load(path)) is not None]
+    return [record for path in paths if _is_ours(path) and (record := load(path)) is not None]
+
+
+def _is_ours(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_uid == os.getuid()
+    return False

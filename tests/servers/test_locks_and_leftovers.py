@@ -295,6 +295,17 @@ def test_reap_hurries_a_supervisor_whose_pytest_is_gone(tmp_path: Path) -> None:
         finish(process)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_records_of_others_are_skipped(own_state: Path) -> None:
+    """They hold commands that would be run."""
+    record = registry.Record(dead_run(), registry.Owner(1, 1), None)
+    record.save()
+    assert len(registry.records()) == 1
+    os.chown(record.path, 12345, 12345)
+    assert registry.records() == []
+    record.remove()
+
+
 def test_broken_records_are_skipped(own_state: Path) -> None:
     (own_state / "run-x.json").write_text("{")
     (own_state / "run-y.json").write_text('{"run": "y", "owner": [1]}')

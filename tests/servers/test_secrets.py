@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from pytest_ddtree.grid import Config
-from pytest_ddtree.servers import secrets
+from pytest_ddtree.servers import proc, secrets
 from pytest_ddtree.servers.errors import DiedDuringStart
 
 from . import support
@@ -67,6 +69,18 @@ def test_fields() -> None:
 
 def test_variables() -> None:
     assert secrets.variables({"HF_TOKEN": KEY, "A": "1"}) == {"HF_TOKEN": "***", "A": "1"}
+
+
+def test_the_command_line_of_a_process_is_shown_without_them() -> None:
+    """Whoever holds a port or was left behind is named by it, on terminals too."""
+    script = "import time; print(flush=True); time.sleep(600)"
+    argv = [sys.executable, "-c", script, "--api-key", KEY, "--port", "1", "a b"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        shown = proc.command(process.pid)
+        process.kill()
+    assert shown.endswith("--api-key *** --port 1 a b")
 
 
 def test_nowhere_in_what_a_server_leaves(tmp_path: Path) -> None:
