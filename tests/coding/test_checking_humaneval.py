@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 from collections import Counter
@@ -13,7 +14,10 @@ from pathlib import Path
 import pytest
 from sandbox_battery import Problem
 
-from pytest_ddtree.coding.checking import Outcome, check
+from pytest_ddtree.coding.checking import Outcome, check, grade
+from pytest_ddtree.coding.extract import extract
+from pytest_ddtree.coding.loaders import load_problems
+from pytest_ddtree.coding.problems import Problem as Loaded
 from pytest_ddtree.coding.sandbox import Sandbox
 
 pytestmark = pytest.mark.slow
@@ -66,3 +70,22 @@ def test_stubs_fail(rows: list[dict[str, str]], sandbox: Sandbox, stub: str) -> 
     outcomes = judged(rows, sandbox, STUBS[stub])
     assert [name for name, outcome in outcomes.items() if outcome.passed] == []
     assert set(Counter(outcome.status for outcome in outcomes.values())) <= {"wrong", "error"}
+
+
+def test_an_answer_is_fair_that_repeats_nothing_of_the_stub(
+    rows: list[dict[str, str]], sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """Of 164 canonical functions 22 use imports or helpers of their stub."""
+    file = tmp_path / "HumanEval.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def alone(problem: Loaded) -> bool:
+        (*_, function) = (
+            one for one in ast.parse(problem.solution).body if getattr(one, "name", "") == problem.entry_point
+        )
+        answer = f"```python\n{ast.get_source_segment(problem.solution, function)}\n```"
+        found = extract(answer, entry_point=problem.entry_point, given=problem.given)
+        return grade(problem, found, sandbox).passed
+
+    with ThreadPoolExecutor(sandbox.workers) as pool:
+        assert sum(pool.map(alone, load_problems([file]))) == 164
