@@ -116,6 +116,8 @@ def test_documentation_lists_every_plant():
         ("nonsense", "is unknown; the catalogue has: .*mask_block_size"),
         ("mask_block_size:3", "takes no argument"),
         ("slower:many", "percent must be an integer"),
+        ("long_context:-5", "N must be an integer, 0 or more"),
+        ("slower@", "rate must be a number, got ''"),
         ("slower@2", r"rate must be in \(0, 1\]"),
         ("slower@x", "rate must be a number"),
     ],

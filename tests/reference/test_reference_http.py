@@ -473,21 +473,22 @@ def test_port_in_use_is_refused_at_once(tiny):
 
 def test_signal_ends_a_busy_server_cleanly(tiny):
     body = {**LONG, "stream": True}
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with (
-            server(tiny) as running,
-            running.client() as client,
-            client.stream("POST", "/generate", json=body) as response,
-        ):
-            lines = response.iter_lines()
-            next(lines)
-            running.process.send_signal(number)
-            assert running.process.wait(60) == 0
-            try:
-                rest = list(lines)
-            except httpx.RemoteProtocolError:
-                rest = []
-            assert not rest or "abort" in "".join(rest)
+    # The second in the middle of a pass of seconds, for the end of which nobody waits.
+    for number, faults in ((signal.SIGTERM, []), (signal.SIGINT, ["slower:100000"])):
+        with server(tiny, "--plant-switch") as running, running.client() as client:
+            client.post("/plant", json={"plant": faults})
+            with client.stream("POST", "/generate", json=body) as response:
+                lines = response.iter_lines()
+                next(lines)
+                running.process.send_signal(number)
+                assert running.process.wait(60) == 0
+                try:
+                    rest = list(lines)
+                except httpx.RemoteProtocolError:
+                    rest = []
+                assert not rest or "abort" in "".join(rest)
+        assert "Traceback" not in running.log
+        assert ("Answers that were cut off: 1" in running.log) == bool(faults)
 
 
 @pytest.fixture(scope="module")

@@ -30,12 +30,11 @@ class Fault(Hooks):
             raise PlantError(f"--plant {self.name} takes no argument, got {argument!r}.")
         self.number = self.default
         if argument is not None:
-            try:
-                self.number = int(argument)
-            except ValueError:
+            if not (argument.isascii() and argument.isdecimal()):
                 raise PlantError(
-                    f"--plant {self.name}:{argument}: {self.takes} must be an integer."
-                ) from None
+                    f"--plant {self.name}:{argument}: {self.takes} must be an integer, 0 or more."
+                )
+            self.number = int(argument)
         self._rate = rate
         self._chances = 0
 

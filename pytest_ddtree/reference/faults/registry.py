@@ -47,13 +47,13 @@ def plant(specifications: Sequence[str]) -> Hooks:
 
 
 def _one(text: str) -> Fault:
-    body, _, rate_text = text.partition("@")
+    body, at, rate_text = text.partition("@")
     name, colon, argument = body.partition(":")
     known = catalogue()
     if name not in known:
         raise PlantError(f"--plant {name!r} is unknown; the catalogue has: {', '.join(known)}.")
     rate = 1.0
-    if rate_text:
+    if at:
         try:
             rate = float(rate_text)
         except ValueError:

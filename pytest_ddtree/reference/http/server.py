@@ -180,7 +180,8 @@ async def _serve(
         log.error("The HTTP server did not start: %s", serving.exception() or "no reason given")
         return EXIT_PORT
     host, port = listener.getsockname()[:2]
-    log.info("INFO:     Uvicorn running on http://%s:%d (Press CTRL+C to quit)", host, port)
+    shown = f"[{host}]" if ":" in host else host
+    log.info("INFO:     Uvicorn running on http://%s:%d (Press CTRL+C to quit)", shown, port)
     warming = asyncio.ensure_future(_warm_up(service))
     stopped = asyncio.ensure_future(stop.wait())
     await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -192,6 +193,10 @@ async def _serve(
             while engine.running or engine.waiting or server.server_state.tasks:
                 await asyncio.sleep(DRAIN_POLL_S)
     engine.stop()
+    if server.server_state.tasks:
+        log.info("Answers that were cut off: %d", len(server.server_state.tasks))
+        # It would write a traceback for each.
+        logging.getLogger("uvicorn.error").disabled = True
     # Nothing is left that uvicorn's own way out would wait for, which takes two tenths of a second.
     serving.cancel()
     await asyncio.wait({serving}, timeout=DRAIN_S)
