@@ -68,6 +68,13 @@ def test_mask_sized_by_the_block_is_right_at_one_budget_only(trained, prompts, t
         assert ([answer.tokens for answer in answers] == truth) is right, budget
 
 
+def test_wrong_positions_reach_beyond_a_whole_context_and_end_no_server(tiny):
+    """A tree wider than the block, numbered in order, at the end of the context: its positions are the farthest."""
+    with harness(tiny, tree(32), plant(["positions_by_order"]), context_length=64) as engine:
+        assert len(engine.run([list(range(10, 40))], replace(GREEDY, max_new_tokens=34))[0].tokens) == 34
+        assert not engine.crashes
+
+
 def test_moves_out_of_order_lose_a_node():
     hook = plant(["compaction_misordered"])
     assert sorted(hook.compaction([(3, 2), (5, 3)], 9)) == [(5, 2), (5, 3)]
