@@ -1,4 +1,4 @@
-"""Attention of a long piece of one prompt."""
+"""Attention of a long piece of one prompt, or of a large draft tree."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from .spans import RowSpan
 from .workspace import Workspace
 
 BLOCK_ROWS = 64
-"""Query rows of a prompt handled at once."""
+"""Query rows of a request handled at once."""
 
 
 class BlockKernel:
-    """Causal attention of a long piece of one prompt; its keys are in the pool already."""
+    """Attention of many rows of one request, causal unless there is a mask; their keys are in the pool already."""
 
     def __init__(
         self,
         span: RowSpan,
+        mask: F32 | None,
         pool: KVPool,
         config: DecoderConfig,
         numerics: Numerics,
@@ -43,6 +44,7 @@ class BlockKernel:
         self._queries = workspace.share("block_queries", (kv * tall * dim,))
         self._out = workspace.share("block_out", (kv * tall * dim,))
         self._peak = workspace.share("block_peak", (kv * tall,))
+        self._mask = mask
         upper = np.triu(np.full((BLOCK_ROWS, BLOCK_ROWS), MINUS_INFINITY, dtype=np.float32), 1)
         self._causal = upper[:, None, :]
 
@@ -67,7 +69,8 @@ class BlockKernel:
     def _block(self, queries: F32, out: F32, low: int, high: int) -> None:
         kv, group, dim = self._config.num_kv_heads, self._config.group, self._config.head_dim
         rows = high - low
-        tall, columns = rows * group, self._past + high
+        # What is behind a block's last row no row of it sees, unless a mask says otherwise.
+        tall, columns = rows * group, self._past + (high if self._mask is None else self._span.rows)
         here = slice(self._span.begin + low, self._span.begin + high)
         q = self._queries[: kv * tall * dim].reshape(kv, rows, group, dim)
         q[...] = queries[here].reshape(rows, kv, group, dim).transpose(1, 0, 2, 3)
@@ -75,8 +78,12 @@ class BlockKernel:
         result = self._out[: kv * tall * dim].reshape(kv, tall, dim)
         peak = self._peak[: kv * tall].reshape(kv, tall, 1)
         np.matmul(q.reshape(kv, tall, dim), self._keys[:, :, :columns], out=scores)
-        diagonal = scores.reshape(kv, rows, group, columns)[..., columns - rows :]
-        np.add(diagonal, self._causal[:rows, :, :rows], out=diagonal)
+        by_row = scores.reshape(kv, rows, group, columns)
+        if self._mask is None:
+            hidden, mask = by_row[..., columns - rows :], self._causal[:rows, :, :rows]
+        else:
+            hidden, mask = by_row[..., self._past :], self._mask[low:high, None, :]
+        np.add(hidden, mask, out=hidden)
         if not self._bounded:
             np.maximum.reduce(scores, axis=-1, keepdims=True, out=peak)
             np.subtract(scores, peak, out=scores)

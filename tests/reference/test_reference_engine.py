@@ -44,10 +44,10 @@ def test_tree_equals_plain_decoding(tiny, prompts, expected, budget, topk, windo
         engine.check_idle()
 
 
-# What random weights cannot show: long accepted runs, compaction of real branches.
+# What random weights cannot show: long accepted runs, compaction of real branches; at last more rows than are handled at once.
 @pytest.mark.parametrize(
     ("speculative", "concurrency"),
-    [(CHAIN, 1), (tree(8), 6), (tree(16, 8, 128), 6)],
+    [(CHAIN, 1), (tree(8), 6), (tree(16, 8, 128), 6), (tree(80), 4)],
 )
 def test_trained_tree_equals_plain_decoding(trained, trained_plain, speculative, concurrency):
     prompts = random_prompts(4, low=8, high=120, vocab=4000, seed=2)

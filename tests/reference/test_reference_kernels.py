@@ -108,7 +108,7 @@ def naive_attention(queries, keys, values, allowed):
     "shapes",
     [
         [(0, 1)], [(5, 1), (200, 1), (210, 1)], [(FRAME, 9), (FRAME + 3, 9), (2, 9)], [(0, 40)], [(3 * FRAME + 1, 8)],
-        [(0, 65)], [(17, 300)], [(FRAME, 64), (0, 65), (7, 1)],
+        [(0, 65)], [(17, 300)], [(FRAME, 64), (0, 65), (7, 1)], [(FRAME, 130), (20, 130), (5, 9)],
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("bounded", [False, True])
@@ -141,6 +141,10 @@ def test_attention_over_scattered_slots(shapes, bounded):
         mask = causal_mask(rows) if rows <= 64 else None
         if rows == 9:
             mask = ancestor_mask((-1, 0, 0, 1, 1, 2, 4, 4, 0))
+        if rows == 130:
+            # A tree of more rows than are handled at once, some of which see what comes behind them.
+            mask = ancestor_mask((-1, *(int(rng.integers(0, node)) for node in range(1, rows)))).copy()
+            mask[rng.random(mask.shape) < 0.1] = 0.0
         masks.append(mask if rows > 1 else None)
         visible = np.triu(np.ones((rows, rows), dtype=bool)).T if mask is None else mask == 0.0
         all_keys = np.concatenate([old_keys, keys[row : row + rows]])
@@ -153,6 +157,25 @@ def test_attention_over_scattered_slots(shapes, bounded):
     for kernel in plan_attention(spans, masks, pool, CONFIG, Float32(), Workspace(), bounded=bounded):
         kernel.bind(queries, keys, values, out)
         kernel(0)
+    np.testing.assert_allclose(out, np.asarray(expected), atol=2e-5)
+
+
+def test_a_drafters_block_of_many_rows_sees_itself_whole():
+    """Its keys are not in the pool: nothing there may be taken for them."""
+    rng = np.random.default_rng(3)
+    past, rows = 40, 70
+    pool = KVPool(1, 2, 4, FRAME)
+    queries = rng.standard_normal((rows, 4, 4), dtype=np.float32)
+    keys, values = rng.standard_normal((2, past + rows, 2, 4), dtype=np.float32)
+    slots = np.arange(past) + 5
+    pool.write(0, places(slots), keys[:past], values[:past])
+    out = np.empty_like(queries)
+    span = RowSpan(0, rows, extents_of(slots))
+    for kernel in plan_attention([span], [None], pool, CONFIG, Float32(), Workspace()):
+        kernel.bind(queries, keys[past:], values[past:], out)
+        kernel(0)
+    seen = np.ones(past + rows, dtype=bool)
+    expected = [naive_attention(query, keys, values, seen) for query in queries]
     np.testing.assert_allclose(out, np.asarray(expected), atol=2e-5)
 
 
