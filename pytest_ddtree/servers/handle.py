@@ -11,7 +11,7 @@ from typing import Any
 from pytest_ddtree.dialects.base import BaselineKind, Dialect
 from pytest_ddtree.dialects.effective import EffectiveConfig, Mismatch, Row, compare, table
 from pytest_ddtree.grid import Config
-from pytest_ddtree.servers import logs
+from pytest_ddtree.servers import logs, secrets
 from pytest_ddtree.servers.errors import ServerDied, ServerError, ServerHangs
 from pytest_ddtree.servers.idle import Load
 
@@ -53,7 +53,7 @@ class Server:
         self._fault: str | None = None
 
     def __repr__(self) -> str:
-        state = "stopped" if self._running is None else self._running.url
+        state = "stopped" if self._running is None else secrets.url(self._running.url)
         return f"<Server {self.config.id} {state}>"
 
     @property

@@ -71,8 +71,8 @@ class Host:
                 timeout=timeout_s,
                 check=False,
             )
-        except FileNotFoundError as error:
-            raise SetupRefused(f"{argv[0]} is not installed here", why=str(error)) from error
+        except OSError as error:
+            raise SetupRefused(f"{argv[0]} cannot be run here", why=str(error)) from error
         except subprocess.TimeoutExpired as error:
             raise ServerError(
                 f"{self.title} did not answer within {timeout_s:g} s", why=script[:200]

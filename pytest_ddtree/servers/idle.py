@@ -102,7 +102,8 @@ class IdleWatch:
 
         One GET where `/server_info` says what runs (the embedded server). SGLang does not, and its gauges of `/metrics` are old
         when nothing runs; there an accepted `/flush_cache` is the proof of idleness, and lost cache tokens are found by its own
-        check, which it runs when it becomes idle and writes to the log.
+        check, which it runs when it becomes idle and writes to the log. A server that knows no such path says nothing, and is
+        taken as idle.
 
         Raises:
             ServerError: the server has died, does not answer, or is another one than the one that was checked.

@@ -189,7 +189,7 @@ def _info(what: Expectation, http: Http, left: float) -> Mapping[str, Any]:
         f"/server_info answers {answer.status}: {answer.text[:200]}",
         hint="is this an SGLang server of 0.5.11 or later?"
         if answer.status == 404
-        else f"its log says more than its answer; `curl {what.url}/server_info` repeats it while such a server runs",
+        else f"its log says more than its answer; `curl {secrets.url(what.url)}/server_info` repeats it while such a server runs",
     )
 
 
@@ -199,7 +199,7 @@ def _identity(what: Expectation, http: Http, info: Mapping[str, Any], left: floa
     name = _served_name(http, info, left)
     if name != what.served_name:
         raise ForeignServer(
-            f"{what.title}: the server at {what.url} is not the one that was started",
+            f"{what.title}: the server at {secrets.url(what.url)} is not the one that was started",
             why=f"it serves {name!r}, ours serves {what.served_name!r}",
             hint="another server took the port: stop it, or leave the choice of the port to the pool",
             log_path=what.log_path,

@@ -9,7 +9,7 @@ from pytest_ddtree.dialects import faked, registry
 from pytest_ddtree.dialects.base import Dialect, LaunchRequest
 from pytest_ddtree.dialects.effective import EffectiveConfig, compare
 from pytest_ddtree.grid import Config
-from pytest_ddtree.servers import chosen
+from pytest_ddtree.servers import chosen, secrets
 from pytest_ddtree.servers.backend import Order
 from pytest_ddtree.servers.errors import ConfigNotSupported, ServerError, StartFailed, StartTimeout
 from pytest_ddtree.servers.fakes import refuse_fakes
@@ -70,7 +70,7 @@ class UrlBackend:
 
     def _ready(self, order: Order, url: str) -> Ready:
         """Wait for the server behind `url`; where it did not answer one config, it is not waited for on behalf of the next."""
-        title = f"server {order.config.id} at {url}"
+        title = f"server {order.config.id} at {secrets.url(url)}"
         if url in self._silent:
             first, error = self._silent[url]
             raise StartFailed(
@@ -100,7 +100,7 @@ class UrlBackend:
     def _read(self, order: Order, url: str) -> Running:
         settings = self._settings
         ready = self._ready(order, url)
-        refuse_fakes(f"the server at {url}", faked.after_start(ready.info))
+        refuse_fakes(f"the server at {secrets.url(url)}", faked.after_start(ready.info))
         request = LaunchRequest(
             model=settings.model or "",
             block_size=settings.block_size or _block_size(order.config, ready.effective.block_size),

@@ -9,8 +9,9 @@ from typing import Any
 HIDDEN = "***"
 _FLAGS = ("--api-key", "--admin-api-key", "--ssl-keyfile-password")
 _FIELDS = ("api_key", "admin_api_key", "ssl_keyfile_password")
-_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-_VARIABLE = re.compile(r"(?P<head>(?:--env=|-e)?(?P<name>[A-Za-z_]\w*)=).*", re.DOTALL)
+_WORDS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+_VARIABLE = re.compile(r"(?P<head>(?:--env=|-e)?(?P<name>[A-Z_][A-Z0-9_]*)=).*", re.DOTALL)
 """A variable as `env` and the clients of containers take it."""
 
 
@@ -56,6 +57,11 @@ def fields(info: Mapping[str, Any]) -> dict[str, Any]:
         else:
             clean[name] = value
     return clean
+
+
+def url(address: str) -> str:
+    """An address without the user and password that it may have."""
+    return _USER_INFO.sub(f"{HIDDEN}@", address)
 
 
 def text(words: str, key: str | None) -> str:

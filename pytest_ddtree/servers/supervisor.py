@@ -256,11 +256,17 @@ class Supervisor:
         """Living processes of this server: descendants, its session, its marker, and whatever was one of these before."""
         ours = proc.descendants(os.getpid(), processes)
         helpers = {helper.pid for c in self._children.values() for helper in c.helpers}
-        others = {pid for c in self._children.values() if c is not child for pid in (c.main.pid, *c.known)}
+        # With their start times: an id may have been another's before.
+        others = {
+            (one.pid, one.start)
+            for c in self._children.values()
+            if c is not child
+            for one in (c.main, *c.known.values())
+        }
         own = proc.descendants(child.main.pid, processes) if child.code is None else {}
         alone = len(self._children) == 1
         for process in ours.values():
-            if process.pid in helpers or process.pid in others:
+            if process.pid in helpers or (process.pid, process.start) in others:
                 continue
             if (
                 alone

@@ -10,7 +10,9 @@ import pytest
 
 from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import proc, secrets
-from pytest_ddtree.servers.errors import DiedDuringStart
+from pytest_ddtree.servers.errors import DiedDuringStart, StartTimeout
+from pytest_ddtree.servers.pool import ServerPool
+from pytest_ddtree.servers.settings import ServerSettings
 
 from . import support
 
@@ -34,7 +36,13 @@ def test_variables_among_arguments() -> None:
         f"--env=MY_SECRET={KEY}",
         f"-eA_KEY={KEY}",
     )
-    kept = ("TOPK=4", "--speculative-num-draft-tokens=8", "--json={'key': 1}", "--x=HF_TOKEN=1")
+    kept = (
+        "TOPK=4",
+        "--speculative-num-draft-tokens=8",
+        "--json={'key': 1}",
+        "--x=HF_TOKEN=1",
+        "key_adapter=/a",
+    )
     assert secrets.arguments((*argv, *kept)) == (
         *(
             "env",
@@ -96,6 +104,16 @@ def test_nowhere_in_what_a_server_leaves(tmp_path: Path) -> None:
         assert Path(f"/proc/{server.pid}/cmdline").read_bytes().count(KEY.encode()) == 1, (
             "the server itself must have it"
         )
+
+
+def test_nor_in_an_address(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        kind="url", run_dir=tmp_path, url=f"http://me:{KEY}@127.0.0.1:9", start_timeout_s=1e-6
+    )
+    with ServerPool(settings) as pool, pytest.raises(StartTimeout) as caught:
+        pool.get(Config("tree", 8, 4))
+    assert "at http://***@127.0.0.1:9" in str(caught.value)
+    assert KEY not in str(caught.value)
 
 
 def test_nowhere_in_an_error(tmp_path: Path) -> None:
