@@ -21,10 +21,10 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ddtree.servers import proc, registry, secrets
+from pytest_ddtree.servers.child import Child, members
 
 HURRY_GRACE_S = 4.0
 """What a server gets between SIGTERM and SIGKILL when nobody waits any more: all must be gone within ten seconds."""
@@ -34,32 +34,6 @@ HELPER_S = 30.0
 """What a stop command gets: it may have to reach a container daemon or another host."""
 KILL_S = 5.0
 """How long SIGKILL is repeated before what is left is reported as left."""
-
-
-@dataclass(slots=True)
-class Child:
-    """A server of ours: its main process, everything that was ever seen to belong to it, and how far its stop is."""
-
-    id: str
-    popen: subprocess.Popen[bytes]
-    main: proc.Process
-    marker: str
-    stop_commands: list[list[str]]
-    env: dict[str, str]
-    known: dict[int, proc.Process] = field(default_factory=dict)
-    """Looked for while it runs too, every few seconds."""
-    code: int | None = None
-    stop_began: float | None = None
-    term_until: float = 0.0
-    helpers_until: float = 0.0
-    kill_until: float | None = None
-    killed: list[int] = field(default_factory=list)
-    helpers: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    queue: list[list[str]] = field(default_factory=list)
-    told: bool = False
-    """Whether what it left was asked to end."""
-    wanted: bool = False
-    """Whether somebody waits for the `stopped` event."""
 
 
 class Supervisor:
@@ -110,7 +84,7 @@ class Supervisor:
                 for child in self._children.values():
                     if child.stop_began is None:
                         # What dies before anybody asks for the stop may be what holds the GPU.
-                        self._members(child, processes)
+                        members(child, self._children.values(), processes)
                 self._advance()
         self._record.remove()
 
@@ -226,7 +200,7 @@ class Supervisor:
             child.stop_began = now
             child.term_until = now + grace_s
             child.helpers_until = now + max(HELPER_S, grace_s)
-            self._members(child, proc.table())
+            members(child, self._children.values(), proc.table())
             child.queue = list(child.stop_commands)
             self._help(child)
             # The parent alone: SGLang's parent takes a dead child for a crash and sleeps over it.
@@ -252,44 +226,12 @@ class Supervisor:
             else:
                 child.helpers.append(helper)
 
-    def _members(self, child: Child, processes: dict[int, proc.Process]) -> list[proc.Process]:
-        """Living processes of this server: descendants, its session, its marker, and whatever was one of these before."""
-        ours = proc.descendants(os.getpid(), processes)
-        helpers = {helper.pid for c in self._children.values() for helper in c.helpers}
-        # With their start times: an id may have been another's before.
-        others = {
-            (one.pid, one.start)
-            for c in self._children.values()
-            if c is not child
-            for one in (c.main, *c.known.values())
-        }
-        own = proc.descendants(child.main.pid, processes) if child.code is None else {}
-        alone = len(self._children) == 1
-        for process in ours.values():
-            if process.pid in helpers or (process.pid, process.start) in others:
-                continue
-            if (
-                alone
-                or process.pid in own
-                or process.sid == child.main.pid
-                or process.pid == child.main.pid
-                or proc.marker(process.pid) == child.marker
-            ):
-                child.known[process.pid] = process
-        helper_trees = {pid for helper in helpers for pid in proc.descendants(helper, processes)}
-        living = []
-        for pid, known in child.known.items():
-            now = processes.get(pid)
-            if now is not None and now.start == known.start and now.alive and pid not in helper_trees:
-                living.append(now)
-        return living
-
     def _advance(self) -> None:
         now = time.monotonic()
         for child in list(self._children.values()):
             if child.stop_began is None:
                 continue
-            living = self._members(child, proc.table())
+            living = members(child, self._children.values(), proc.table())
             if child.code is not None and not child.told:
                 # Nobody else tells them, and now there is no parent to take their end for a crash.
                 child.told = True
