@@ -17,6 +17,8 @@ import numpy as np
 from .arrays import F32, I64
 
 ROOT = 0
+KEPT_WIDTH = 64
+"""Masks of trees up to this width are kept: 16 KiB each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,20 @@ def chain_tree(depths: int) -> DraftTree:
     return DraftTree(tuple(range(-1, depths)), tuple(range(depths + 1)), (-1, *([0] * depths)))
 
 
-@lru_cache(maxsize=1024)
 def ancestor_mask(parents: tuple[int, ...]) -> F32:
     """Additive mask [width, width]: 0 where a node may see (itself and its ancestors), -inf elsewhere.
 
-    The caller must not write to it.
+    The caller must not write to it. Those of large trees hardly come again, and a thousand of them would fill the memory.
     """
+    return _kept_mask(parents) if len(parents) <= KEPT_WIDTH else _make_mask(parents)
+
+
+@lru_cache(maxsize=1024)
+def _kept_mask(parents: tuple[int, ...]) -> F32:
+    return _make_mask(parents)
+
+
+def _make_mask(parents: tuple[int, ...]) -> F32:
     width = len(parents)
     mask = np.full((width, width), -np.inf, dtype=np.float32)
     for node, parent in enumerate(parents):
