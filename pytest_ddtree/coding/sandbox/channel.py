@@ -54,6 +54,11 @@ class Budget:
         self._cpu_start = (clock.read() if clock else None) or 0.0
         self._wall_end = time.monotonic() + limits.wall_s
 
+    @property
+    def elapsed(self) -> bool:
+        """Whether the limit on elapsed time was reached."""
+        return time.monotonic() >= self._wall_end
+
     def wait(self, poller: select.poll) -> list[tuple[int, int]]:
         """Ready descriptors; raises TimeLimitError when none came within the limits."""
         while True:

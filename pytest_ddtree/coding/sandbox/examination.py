@@ -54,7 +54,10 @@ class _Examination:
                     return self._examined(answer.how, answer.detail)
                 self._test_run.send(_carried(answer), budget)
         except RunOver as over:
-            return self._examined(over.ended.how, f"in the test code: {over.ended.detail}")
+            # Elapsed time is that of both: the test waits while the solution works.
+            both = self._calls and budget.elapsed
+            where = "in the test code and the solution's calls together" if both else "in the test code"
+            return self._examined(over.ended.how, f"{where}: {over.ended.detail}")
 
     def _ask(self, arguments: bytes, keywords: bytes) -> CallResult:
         self._calls += 1
