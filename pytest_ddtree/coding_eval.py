@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.answering import CodingAnswers, NotSolved
@@ -30,6 +30,7 @@ class CodingEval:
         self.answers = CodingAnswers(run)
         self._solver: Solver | None = None
         self._pairs: dict[Config, dict[str, Pair] | dict[str, SampledPair] | Infrastructure] = {}
+        self._others: dict[Config, dict[str, Pair | SampledPair]] = {}
         self._withdrawn: set[str] = set()
         self._lost_baseline: Infrastructure | None = None
 
@@ -53,10 +54,16 @@ class CodingEval:
     def pair(self, config: Config, problem: Problem) -> Pair | SampledPair:
         """Both sides' answers to a problem; all problems of the selection are asked at once, the first time.
 
+        A problem that no selected test is for, of a user's own test say, is asked alone and belongs to no comparison.
+
         Raises:
             Infrastructure: an answer could not be had, run or judged.
         """
-        pairs = self._all(config, self._run.plan.problems or (problem,))
+        selected = self._run.plan.problems
+        alone = all(one.task_id != problem.task_id for one in selected)
+        pairs: Mapping[str, Pair | SampledPair] = (
+            self._alone(config, problem) if alone else self._all(config, selected)
+        )
         if problem.task_id in self._solve.faults:
             raise self._solve.faults[problem.task_id]
         pair = pairs[problem.task_id]
@@ -142,6 +149,17 @@ class CodingEval:
             )
         return self._solver
 
+    def _alone(self, config: Config, problem: Problem) -> Mapping[str, Pair | SampledPair]:
+        known = self._others.setdefault(config, {})
+        if problem.task_id not in known:
+            if self.sampled:
+                known |= self._solve.sampled_pairs(config, [problem])
+            else:
+                pairs = self._solve.pairs(config, [problem], first=False)
+                self._withdraw_for(config, pairs.values())
+                known |= pairs
+        return known
+
     def _comparable(self, config: Config, problems: Sequence[Problem]) -> list[Pair | SampledPair]:
         """All pairs. Raises Infrastructure, also where there is none: nothing compared is nothing that passed."""
         pairs: list[Pair | SampledPair] = [*self._all(config, problems).values()]
@@ -180,9 +198,7 @@ class CodingEval:
             self._keep(summarise(config.id, list(pairs.values()), self._gate, conditions=conditions))
             if not self.answers.asks.by_text:
                 self._withdraw(config, self.answers.overall(config))
-            for pair in pairs.values():
-                if pair.judgement == "corrupt" and pair.verdict is not None:
-                    self._withdraw(config, pair.verdict)
+            self._withdraw_for(config, pairs.values())
         return pairs
 
     def _keep(self, summary: CodingSummary) -> None:
@@ -192,6 +208,11 @@ class CodingEval:
         )
         run.results.coding[summary.config] = summary
         run.store("coding", coding=summary.as_json())
+
+    def _withdraw_for(self, config: Config, pairs: Iterable[Pair]) -> None:
+        for pair in pairs:
+            if pair.judgement == "corrupt" and pair.verdict is not None:
+                self._withdraw(config, pair.verdict)
 
     def _withdraw(self, config: Config, verdict: Verdict) -> None:
         """A corrupt answer, whatever it solves, makes the config corrupt: its speeds are no results any more."""

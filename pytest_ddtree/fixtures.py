@@ -260,7 +260,8 @@ def ddtree_problem(request: pytest.FixtureRequest) -> Problem:
 def ddtree_solve(ddtree_server: Server, ddtree_run: Run) -> Callable[[Problem], Pair | SampledPair]:
     """The pair of answers to a problem, the baseline's and that of the test's server, graded and judged.
 
-    All problems of the selected tests are asked at once, the first time. With a temperature, a pair of samples.
+    All problems of the selected tests are asked at once, the first time; any other problem alone, and it is part of no comparison.
+    With a temperature, a pair of samples.
     """
     return lambda problem: ddtree_run.coding.pair(ddtree_server.config, problem)
 

@@ -97,13 +97,17 @@ class Solver:
             self._write(config, known)
         return known
 
-    def pairs(self, config: Config, problems: Sequence[Problem]) -> dict[str, Pair]:
-        """Each problem's pair of greedy answers, judged, flips asked again. Raises Infrastructure."""
+    def pairs(self, config: Config, problems: Sequence[Problem], *, first: bool = True) -> dict[str, Pair]:
+        """Each problem's pair of greedy answers, judged, flips asked again; `first`: the verdict on all answers is on these.
+
+        Raises:
+            Infrastructure: no answer, no sandbox, or no judge.
+        """
         base = self.solve(BASELINE, problems)
         other = self.solve(config, problems)
         sound = [problem for problem in problems if problem.task_id not in self.faults]
         records = {problem.task_id: other[problem.task_id][0].record for problem in sound}
-        verdicts = self._answers.judge(config, sound, records, first=True)
+        verdicts = self._answers.judge(config, sound, records, first=first)
         pairs = {
             problem.task_id: Pair(
                 baseline=base[problem.task_id][0],

@@ -181,6 +181,43 @@ def test_samples_of_a_problem_have_the_same_seeds_on_both_servers_whatever_becom
     assert asked[TREE] < asked["baseline"]
 
 
+OWN = """
+import pytest
+
+from pytest_ddtree.coding.problems import Case, Problem
+
+
+@pytest.mark.ddtree_speculative
+def test_mine(ddtree_server, ddtree_solve):
+    for name in ("one", "two", "one"):
+        cases = (Case(args=(2,), expect=4),)
+        mine = Problem(
+            task_id=name, mode="function", entry_point="double", prompt="", question=f"Write double(x), {name}.", cases=cases
+        )
+        assert ddtree_solve(mine).problem == name
+"""
+
+
+@pytest.mark.slow
+def test_problems_of_a_users_own_test_are_asked_alone_and_compared_with_no_other(tmp_path: Path) -> None:
+    own = tmp_path / "own" / "test_own.py"
+    own.parent.mkdir()
+    own.write_text(OWN)
+    few = (
+        "evals/coding",
+        "--ddtree-problem=banded_fee",
+        "--ddtree-coding-output=300",
+        "-k",
+        "mine or test_problem",
+    )
+    outcome = run(*FEW[2:], str(own), *few, results=tmp_path)
+    assert outcome.tests == {f"test_mine[{TREE}]": "passed", f"test_problem[{TREE}-banded_fee]": "passed"}, (
+        outcome.output
+    )
+    row = next(line for line in outcome.output.splitlines() if line.startswith(f"{TREE} "))
+    assert row.split()[1].endswith("/1"), "one problem of the suite was solved"
+
+
 def test_bad_problem_files_are_listed_before_a_server_starts(tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"task_id": "a", "prompt": "p", "cases": []}\nnot json\n{"task_id": "b"}\n')
