@@ -6,6 +6,7 @@ name of ours goes into their arguments and is used to stop it. What is not known
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import PurePath
 
 from pytest_ddtree.servers import secrets
 from pytest_ddtree.servers.errors import ConfigNotSupported
+from pytest_ddtree.servers.lock import user_name
 
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 _TRANSPARENT = frozenset(
@@ -68,7 +70,8 @@ def prepare(
 ) -> Launcher:
     """The launcher for one start. `name` is unique to it; `env` are variables that the server must have.
 
-    Raises ConfigNotSupported for an unknown program without a stop command, and for a container whose port nobody could reach.
+    Raises ConfigNotSupported for an unknown program without a stop command, for a container whose port nobody could reach, and for
+    a server that runs as a user whom nobody here may signal.
     """
     if not prefix:
         return Launcher()
@@ -91,7 +94,24 @@ def prepare(
             + ", ".join(sorted(_TRANSPARENT)),
             hint="say how with --ddtree-stop-command; {name} in it is replaced with a name that is unique to the start",
         )
+    if not own and (who := _of_another_user(prefix)):
+        raise ConfigNotSupported(
+            f"--ddtree-launch-prefix runs the server as another user ({who}), whose processes pytest may not stop",
+            hint="run pytest as root, or say how with --ddtree-stop-command; {name} in it is replaced with a name that is unique to "
+            "the start",
+        )
     return Launcher(_named(prefix, name), own, bool(own), name if own else None)
+
+
+def _of_another_user(prefix: Sequence[str]) -> str | None:
+    """The `sudo` among the words that takes the server out of our reach, with whom it runs it as; None where it does not."""
+    if os.geteuid() == 0:
+        return None
+    for index, word in enumerate(prefix):
+        if PurePath(word).name == "sudo":
+            user = _value(prefix[index + 1 :], "-u", "--user") or "root"
+            return None if user == user_name() else f"{word}: {user}"
+    return None
 
 
 def _container(

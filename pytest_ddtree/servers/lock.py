@@ -168,7 +168,7 @@ def _take(
     note = {
         "pid": os.getpid(),
         "start": me.start if me else 0,
-        "user": _user(),
+        "user": user_name(),
         "since": time.strftime("%F %T"),
         "cwd": os.getcwd(),
     }
@@ -195,7 +195,8 @@ def _holder(descriptor: int) -> str:
         return "a process that left no name"
 
 
-def _user() -> str:
+def user_name() -> str:
+    """The name of the user who runs this, or the number."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import sys
 from pathlib import Path
 
@@ -27,8 +29,26 @@ def test_no_prefix() -> None:
 @pytest.mark.parametrize(
     "prefix", [("numactl", "-N0"), ("env", "A=1"), ("/usr/bin/taskset", "-c", "0-7"), ("sudo", "-E")]
 )
-def test_transparent_programs_pass(prefix: tuple[str, ...]) -> None:
+def test_transparent_programs_pass(monkeypatch: pytest.MonkeyPatch, prefix: tuple[str, ...]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert made(*prefix) == Launcher(prefix)
+
+
+@pytest.mark.parametrize(
+    "prefix", [("sudo", "-E"), ("nice", "/usr/bin/sudo", "-u", "nobody", "nsys", "profile")]
+)
+def test_a_server_of_another_user_could_not_be_stopped(
+    monkeypatch: pytest.MonkeyPatch, prefix: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(getpass, "getuser", lambda: "me")
+    with pytest.raises(ConfigNotSupported, match="another user"):
+        made(*prefix)
+    assert made(*prefix, stop=("sudo", "stop-it")).stop_commands == (("sudo", "stop-it"),)
+    own = ("sudo", "-u", "me", "nsys")
+    assert made(*own) == Launcher(own)
+    box = made("sudo", "docker", "run", "--network=host", "image")
+    assert box.stop_commands[0][:3] == ("sudo", "docker", "stop")
 
 
 def test_docker_gets_a_name_a_label_and_the_environment() -> None:
