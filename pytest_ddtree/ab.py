@@ -26,7 +26,7 @@ from pytest_ddtree.report.findings import Report, unfinished
 from pytest_ddtree.results.builds import BuildSpec
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.model import Failing
-from pytest_ddtree.results.order import Block, blocks
+from pytest_ddtree.results.order import Block, blocks, turns
 from pytest_ddtree.results.runs import FILE, StoredRun, rebuild
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.selectors import headline_cells
@@ -266,14 +266,10 @@ class Ab:
         for one in up:
             with self._builds.named(one.build) as run:
                 run.progress(f"{config.id}: pass {one.number + 1}")
-                run.get(config, "ab")
-        last = up[0].first_round + up[0].rounds
-        for count in range(up[0].first_round + 1, last + 1):
-            for place, key in enumerate(self._cells):
-                # Who comes second finds the machine warmer: A B, B A.
-                for one in up if (count + place) % 2 else reversed(up):
-                    with self._builds.named(one.build) as run:
-                        run.speed.turn(config, key, count, certain=last, natural=COMPARED)
+                run.begin_stay(config)
+        for count, key, build in turns(up, self._builds.names, self._cells):
+            with self._builds.named(build) as run:
+                run.speed.turn(config, key, count, certain=up[0].first_round + up[0].rounds, natural=COMPARED)
         for one in up:
             with self._builds.named(one.build) as run:
                 self._measure(run, config, one)

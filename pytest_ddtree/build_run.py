@@ -66,6 +66,16 @@ class BuildRun(Run):
             fields.setdefault("against", self.spec.name)
         self._keep(kind, build=self.spec.name, **fields)
 
+    def begin_stay(self, config: Config) -> None:
+        """Have the server of a config up for a stay: the one that was judged, or a new start. Raises Infrastructure.
+
+        One that died since it was judged is not replaced: what is measured would be another process than the one that was judged.
+        """
+        server = self.handle(config)
+        if server is not None and server.broken:
+            server.check_alive()
+        self.get(config, "ab")
+
     def release(self) -> None:
         """Stop this build's servers and give the GPU back; the next one that is asked for is a new start."""
         self.servers.release()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import shlex
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.option_values import OptionError
@@ -71,11 +73,12 @@ def check_together(settings: Settings) -> None:
             f"--ddtree-build compares servers that are started here; of --ddtree-server {settings.server} each build would be the same one"
         )
     if settings.build and settings.ab_at_once and settings.server == "sglang":
-        asked = {argument.partition("=")[0] for argument in settings.server_args}
-        if not asked & SHARING:
+        greedy = [name for name, arguments in _arguments_of_builds(settings) if not _shares(arguments)]
+        if greedy:
             refuse(
                 "--ddtree-ab-at-once has the servers of all builds on the same GPU at once, and each takes nearly all of its memory: add "
-                f"--mem-fraction-static (below 1 / {len(settings.build)}) or --max-total-tokens to --ddtree-server-args"
+                f"--mem-fraction-static (below 1 / {len(settings.build)}) or --max-total-tokens to --ddtree-server-args "
+                f"(no such argument: {', '.join(greedy)})"
             )
     if settings.build and settings.axis:
         refuse(
@@ -106,6 +109,21 @@ def check_together(settings: Settings) -> None:
         for name in ("model", "draft_model"):
             if getattr(settings, name) is None:
                 refuse(f"--ddtree-server sglang needs --ddtree-{name.replace('_', '-')} PATH")
+
+
+def _arguments_of_builds(settings: Settings) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each build's name and all arguments of its servers. What is no build is refused where builds are read."""
+    for text in settings.build:
+        name, _, where = text.partition("=")
+        own: list[str] = []
+        if where.strip().startswith("args:"):
+            with suppress(ValueError):
+                own = shlex.split(where.strip()[5:])
+        yield name.strip(), (*settings.server_args, *own)
+
+
+def _shares(arguments: Sequence[str]) -> bool:
+    return any(argument.partition("=")[0] in SHARING for argument in arguments)
 
 
 def _check_places(settings: Settings, refuse: Callable[[str], None]) -> None:

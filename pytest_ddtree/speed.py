@@ -123,12 +123,14 @@ class Speed:
 
         Raises:
             Infeasible: the server cannot hold it.
-            Infrastructure: it could not be measured.
+            Infrastructure: it could not be measured, or its server died while others had their turn.
         """
         before = self._before(config, key)
         if len(before) >= count:
             return
-        server = self._run.get(config)
+        # One that is not there any more is no start of this pass, and was judged by nobody: it is not replaced.
+        server = self._run.handle(config) or self._run.get(config)
+        server.check_alive()
         self._refuse_infeasible(server, key)
         rule = SamplingRule(min_rounds=count, max_rounds=count)
         try:

@@ -59,6 +59,24 @@ def blocks(builds: Sequence[str], *, passes: int, rounds: int) -> tuple[Block, .
     )
 
 
+def turns(
+    up: Sequence[Block], builds: Sequence[str], cells: Sequence[CellKey]
+) -> tuple[tuple[int, CellKey, str], ...]:
+    """One pass of builds whose servers are up at once: (rounds that the cell has then, cell, build), in order.
+
+    Who comes second finds the machine warmer: A B, B A from cell to cell and from round to round, by the number of the round, so
+    that over an even number of passes each build comes first as often in every cell, also with an odd number of rounds a stay.
+    """
+    order = sorted((one.build for one in up), key=builds.index)
+    first, rounds = up[0].first_round, up[0].rounds
+    return tuple(
+        (number + 1, key, build)
+        for number in range(first, first + rounds)
+        for place, key in enumerate(cells)
+        for build in (order if (number + place) % 2 == 0 else reversed(order))
+    )
+
+
 def drift_cells(cells: Sequence[CellKey], seconds: float, left: float, *, most: int) -> tuple[CellKey, ...]:
     """The baseline cells to measure again at the end, `most` at most: the extremes, then what fits in between; one alone is the middle one.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from pytest_ddtree.options import make_settings
 from pytest_ddtree.report import compare_cli
 from pytest_ddtree.results.builds import parse_builds
 from pytest_ddtree.results.runs import find_runs, read_run
+from pytest_ddtree.results.store import parse
 
 CONFIG = Config("tree", 8, 4)
 CELLS = (CellKey(60, 1), CellKey(60, 2))
@@ -111,12 +115,10 @@ def test_builds_that_are_up_at_once_take_turns_round_by_round(tmp_path: Path, sl
     order = [(one.number, one.key.concurrency, one.build) for one in of_config]
     ways = (("base", "patched"), ("patched", "base"))
     for number in range(len(order) // 4):
-        # Two rounds a stay; the second pass begins with the other build, and each cell with who came last in the one before.
-        forward = (number + number // 2) % 2
         turn = [
             (number, width, build)
             for place, width in enumerate((1, 2))
-            for build in ways[(forward + place) % 2]
+            for build in ways[(number + place) % 2]
         ]
         assert order[4 * number : 4 * number + 4] == turn
     passes = len(order) // 8
@@ -154,6 +156,42 @@ def test_a_build_whose_server_dies_is_named(tmp_path: Path, at_once: str) -> Non
             client_lag="10",
             ab_at_once=at_once,
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "when", ["against the answers of base", "build patched: b8-k4-wnone: pass 1"], ids=["judged", "idle"]
+)
+def test_a_server_that_dies_while_another_build_has_its_turn_is_an_error_and_is_not_replaced(
+    tmp_path: Path, when: str
+) -> None:
+    made: list[Ab] = []
+    killed: list[int] = []
+
+    def progress(text: str) -> None:
+        if when in text and not killed:
+            server = made[0]._builds.run("base").handle(CONFIG)
+            assert server is not None
+            assert server.pid is not None
+            killed.append(server.pid)
+            os.kill(server.pid, signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while server.running and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    texts = {**SMALL, "results": str(tmp_path), "ab_at_once": "true", "client_lag": "10"}
+    settings = make_settings({name: (text, "test") for name, text in texts.items()})
+    specs = parse_builds([f"base={FINE}", f"patched={FINE}"], None)
+    made.append(Ab(settings, specs, (CONFIG,), CELLS, passes=2, progress=progress))
+    try:
+        with pytest.raises(Infrastructure, match=r"^build base: ServerDied: .*killed by SIGKILL"):
+            made[0].outcome(CONFIG)
+    finally:
+        made[0].close()
+    assert killed
+    (path,) = find_runs(tmp_path)
+    starts = [record for record in parse(path.read_bytes(), path.name).records if record["kind"] == "start"]
+    assert len(starts) == 4, "the baseline and the config of each build, and none after the death"
 
 
 @pytest.mark.slow

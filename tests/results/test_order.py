@@ -13,7 +13,7 @@ from made import KEY, a_round
 
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.merged import merged
-from pytest_ddtree.results.order import blocks, drift_cells, drifts, mirrored
+from pytest_ddtree.results.order import blocks, drift_cells, drifts, mirrored, turns
 from pytest_ddtree.results.overhead import Account, Ledger
 from pytest_ddtree.results.runs import rebuild
 from pytest_ddtree.results.store import Stored
@@ -29,6 +29,23 @@ def test_a_drift_that_grows_evenly_favours_nobody(names: list[str], pairs: int) 
     means = {sum(where) / len(where) for where in places.values()}
     assert max(means) - min(means) < 1e-9
     assert {len(where) for where in places.values()} == {2 * pairs}
+
+
+@given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 4))
+def test_builds_that_are_up_at_once_come_first_equally_often_in_every_cell(
+    pairs: int, rounds: int, widths: int
+) -> None:
+    names, cells = ("base", "patched"), [CellKey(60, 1 + place) for place in range(widths)]
+    stays = blocks(names, passes=2 * pairs, rounds=rounds)
+    order = [one for at in range(0, len(stays), 2) for one in turns(stays[at : at + 2], names, cells)]
+    for key in cells:
+        of_cell = [(count, name) for count, cell, name in order if cell == key]
+        assert [count for count, _ in of_cell] == [1 + at // 2 for at in range(4 * pairs * rounds)]
+        first = [name for _, name in of_cell[::2]]
+        assert first.count("base") == pairs * rounds
+        assert all(
+            {name for _, name in of_cell[at : at + 2]} == set(names) for at in range(0, len(of_cell), 2)
+        )
 
 
 @given(NAMES, st.integers(1, 4), st.integers(1, 9))
