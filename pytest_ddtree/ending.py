@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ddtree.session import ENDING
+from pytest_ddtree.session import ENDING, LEAVING
+
+
+class Leaving:
+    """Notes that a signal reached pytest, which prints its tables and ends."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """Of Ctrl-C, SIGTERM and SIGHUP."""
+        self._config.stash[LEAVING] = True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -50,6 +50,8 @@ GATED: pytest.StashKey[tuple[CellFigures, list[dict[str, Any]]]] = pytest.StashK
 """Of a test: the figures that it measured, and what their gates said."""
 INTERRUPTED = pytest.StashKey[int]()
 ENDING = pytest.StashKey[bool]()
+LEAVING = pytest.StashKey[bool]()
+"""pytest is ending the session because of a signal already."""
 """Whether the tests are over: who interrupts now finds the exit code set already."""
 BUDGET = pytest.StashKey[Budget]()
 GRID = pytest.StashKey[tuple[grids.Config, ...]]()
@@ -136,13 +138,19 @@ def _on_signals(config: pytest.Config, alarm: Callable[[], None]) -> None:
         return
 
     def stop(number: int, frame: object) -> None:
-        config.stash[INTERRUPTED] = 128 + number
+        again = INTERRUPTED in config.stash or config.stash.get(LEAVING, False)
+        config.stash.setdefault(INTERRUPTED, 128 + number)
         alarm()
-        leave(config)
+        # Raised while pytest deals with the first, it would cost the tables and the exit code.
+        if not again:
+            leave(config)
 
     ends = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         ends.append(signal.SIGHUP)
+    from pytest_ddtree.ending import Leaving
+
+    config.pluginmanager.register(Leaving(config))
     before = {number: signal.signal(number, stop) for number in ends}
 
     def restore() -> None:

@@ -141,6 +141,39 @@ def test_a_signal_ends_the_session_and_its_servers(tmp_path: Path, number: int, 
     assert servers_of(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("first", "code"), [("SIGTERM", 143), ("SIGINT", 143)], ids=["SIGTERM twice", "Ctrl-C, then SIGTERM"]
+)
+def test_a_signal_while_pytest_deals_with_one_costs_no_tables(
+    pytester: pytest.Pytester, first: str, code: int
+) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = session\n")
+    pytester.makeconftest(
+        """
+        import os, signal
+
+        def pytest_keyboard_interrupt(excinfo):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        def pytest_terminal_summary(terminalreporter):
+            os.kill(os.getpid(), signal.SIGTERM)
+            terminalreporter.line("the tables of somebody")
+        """
+    )
+    pytester.makepyfile(
+        f"""
+        import os, signal
+
+        def test_that_a_signal_ends(ddtree_run):
+            os.kill(os.getpid(), signal.{first})
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=300)
+    assert result.ret == code, result.stdout.str()
+    assert "the tables of somebody" in result.stdout.str()
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
 def test_a_fault_of_the_bench_inside_a_test_is_an_error_not_a_failure(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = session\n")
     pytester.makepyfile(
