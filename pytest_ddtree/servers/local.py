@@ -270,8 +270,14 @@ class LocalBackend:
     def _supervise(self) -> Supervisor:
         if self._supervisor is None:
             self._clear_stale()
-            self._locks = self._once(self._lock)
-            self._supervisor = Supervisor(self._settings.run_dir, keep_fds=self._locks.descriptors)
+            locks = self._once(self._lock)
+            try:
+                self._supervisor = Supervisor(self._settings.run_dir, keep_fds=locks.descriptors)
+            except BaseException:
+                # Nobody else would: a session must not wait for its own lock.
+                locks.release()
+                raise
+            self._locks = locks
         return self._supervisor
 
     def _clear_stale(self) -> None:

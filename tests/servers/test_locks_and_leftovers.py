@@ -313,6 +313,19 @@ def test_broken_records_are_skipped(own_state: Path) -> None:
     stale.find()
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_supervisor_that_cannot_be_had_leaves_the_gpu_free(tmp_path: Path, shared: bool) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "logs").write_text("no folder")
+    locks = SharedLocks() if shared else None
+    broken = support.pool(tmp_path / "a", gpus=("0",), locks=locks)
+    with pytest.raises(FileExistsError):
+        broken.get(BASELINE)
+    with support.pool(tmp_path / "b", gpus=("0",), lock_timeout_s=1.0) as other:
+        assert other.get(BASELINE).running
+    broken.close()
+
+
 def test_pools_of_one_session_share_a_lock_for_which_others_wait() -> None:
     shared = SharedLocks()
     first = shared.take(["gpu-A", "gpu-B"], timeout_s=1.0, progress=quiet)
