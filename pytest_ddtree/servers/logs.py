@@ -94,7 +94,8 @@ def classify(text: str) -> Cause | None:
 
 
 def root_cause(text: str) -> str | None:
-    """The line that names the cause: of a known class, else the first exception that is no consequence, else the last line."""
+    """The line that names the cause: of a known class, else the first exception that is no consequence, else the last
+    line, unless it tells of ordinary work: who is killed from outside says nothing."""
     line = _diagnose(text)[1]
     return line and _printable(line)
 
@@ -114,7 +115,8 @@ def _diagnose(text: str) -> tuple[Cause | None, str | None]:
         for line in part:
             if _EXCEPTION.match(line) and not _SYMPTOM.search(line):
                 return None, line[:_WIDEST]
-    return None, lines[-1][:_WIDEST] if lines else None
+    # A line of a server that does its work is no cause of its end.
+    return None, last[-1][:_WIDEST] if last else None
 
 
 def _after_progress(lines: list[str]) -> list[str]:

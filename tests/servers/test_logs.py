@@ -132,6 +132,9 @@ def test_one_rank_failed_while_another_went_on() -> None:
 def test_without_any_exception_the_last_line() -> None:
     assert logs.root_cause("one\ntwo\n\n") == "two"
     assert logs.root_cause("") is None
+    served = '[t] Decode batch, #running-req: 1\n[t] INFO:     127.0.0.1:1 - "GET /metrics HTTP/1.1" 404 Not Found\n'
+    assert logs.root_cause(served) is None, "what was killed while it served names no cause"
+    assert logs.root_cause(served + "terminate called\n") == "terminate called"
 
 
 @given(st.text())
