@@ -7,12 +7,13 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.comparison import lines, unrest_line, verdict_lines
 from pytest_ddtree.report.findings import Report
-from pytest_ddtree.report.show_cli import add_directory
+from pytest_ddtree.report.show_cli import add_directory, passed_over
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.compare import compare, setting_differences
 from pytest_ddtree.results.gate_setup import restart_spread
@@ -38,10 +39,10 @@ def run(argv: Sequence[str]) -> int:
     add_directory(parser)
     options = parser.parse_args(argv)
     try:
-        before = read_run(pick_run(options.results, options.before))
+        before = _read(options.results, options.before)
         if options.now is None:
             return _builds(before, as_json=options.json)
-        now = read_run(pick_run(options.results, options.now))
+        now = _read(options.results, options.now)
     except (NoSuchRun, Infrastructure) as error:
         print(f"pytest-ddtree compare: {error}", file=sys.stderr)
         return 2
@@ -70,6 +71,14 @@ def run(argv: Sequence[str]) -> int:
         headline=_headline(now, [cell for cell in now.results.cells if cell in before.results.cells]),
     )
     return _print([("", found)], as_json=options.json)
+
+
+def _read(directory: Path, name: str) -> StoredRun:
+    """A run by its name; says on stderr where its record was cut off. Raises NoSuchRun, Infrastructure."""
+    stored = read_run(pick_run(directory, name))
+    if stored.torn:
+        print(f"pytest-ddtree compare: {stored.id}: {passed_over(stored)}", file=sys.stderr)
+    return stored
 
 
 def _builds(stored: StoredRun, *, as_json: bool) -> int:

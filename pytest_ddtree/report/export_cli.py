@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.report import export, github, html
 from pytest_ddtree.report.findings import Report
-from pytest_ddtree.report.show_cli import add_directory
+from pytest_ddtree.report.show_cli import add_directory, passed_over
 from pytest_ddtree.results.runs import NoSuchRun, StoredRun, pick_run, read_run
 
 FORMATS: Mapping[str, Callable[[StoredRun], str]] = {
@@ -33,7 +33,10 @@ def run(argv: Sequence[str]) -> int:
     add_directory(parser)
     options = parser.parse_args(argv)
     try:
-        text = FORMATS[options.format](read_run(pick_run(options.results, options.run)))
+        stored = read_run(pick_run(options.results, options.run))
+        if stored.torn:
+            print(f"pytest-ddtree export: {stored.id}: {passed_over(stored)}", file=sys.stderr)
+        text = FORMATS[options.format](stored)
         if options.output is None:
             sys.stdout.write(text)
         else:

@@ -28,6 +28,11 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def passed_over(stored: StoredRun) -> str:
+    """A line on the end of a record that was cut off."""
+    return f"{stored.torn} bytes of an unfinished last record were passed over"
+
+
 def run(argv: Sequence[str]) -> int:
     """Print; 0 when there was something, 2 when there was no such run or it cannot be read."""
     parser = argparse.ArgumentParser(prog="pytest-ddtree show", description=__doc__)
@@ -54,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
     for build, results in stored.builds.items():
         print("\n".join(["", f"build {build}", *lines(results)]))
     if stored.torn:
-        print(f"{stored.torn} bytes of an unfinished last record were passed over")
+        print(passed_over(stored))
     return 0
 
 

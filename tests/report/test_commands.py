@@ -94,6 +94,15 @@ def test_a_torn_run_is_shown_and_left_as_it_is(tmp_path: Path, capsys: pytest.Ca
     path.write_bytes(torn)
     assert show_cli.run(["last", "--results", str(tmp_path)]) == 0
     assert "unfinished last record" in capsys.readouterr().out
+    a_run(tmp_path, "20260102T0-1", 150.0)
+    assert export_cli.run(["last-1", "--results", str(tmp_path)]) == 0
+    exported = capsys.readouterr()
+    assert exported.out.startswith("run,")
+    assert "20260101T0-1" in exported.err
+    assert "unfinished last record" in exported.err
+    for runs in (["last", "last-1"], ["last-1"]):
+        compare_cli.run([*runs, "--results", str(tmp_path)])
+        assert capsys.readouterr().err.count("20260101T0-1: ") == 1
     assert path.read_bytes() == torn
 
 
