@@ -31,7 +31,7 @@ from pytest_ddtree.results.runs import FILE, StoredRun, rebuild
 from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.selectors import headline_cells
 from pytest_ddtree.results.store import Store, Stored
-from pytest_ddtree.results.taking_turns import AbDesign, in_turns, rounds_of_stay
+from pytest_ddtree.results.taking_turns import AbDesign, in_turns, rounds_of_stay, uneven_caches
 from pytest_ddtree.workload.endings import COMPARED
 
 
@@ -66,6 +66,7 @@ class Ab:
         )
         self._budget = budget or Budget()
         self._longest_stay_s = 0.0
+        self._said_uneven = False
         self._settings = replace(
             settings, rounds=self._rounds, min_rounds=min(self._rounds, settings.min_rounds)
         )
@@ -267,6 +268,7 @@ class Ab:
             with self._builds.named(one.build) as run:
                 run.progress(f"{config.id}: pass {one.number + 1}")
                 run.begin_stay(config)
+        self._note_caches(config, up)
         for count, key, build in turns(up, self._builds.names, self._cells):
             with self._builds.named(build) as run:
                 run.speed.turn(config, key, count, certain=up[0].first_round + up[0].rounds, natural=COMPARED)
@@ -274,6 +276,13 @@ class Ab:
             with self._builds.named(one.build) as run:
                 self._measure(run, config, one)
         self._note_length(up[0], (time.monotonic() - began) / len(up))
+
+    def _note_caches(self, config: Config, up: Sequence[Block]) -> None:
+        text = uneven_caches({one.build: self._builds.run(one.build).cache_tokens(config) for one in up})
+        if text and not self._said_uneven:
+            self._said_uneven = True
+            self._progress(text)
+            self._keep("warning", text=text)
 
     def _measure(self, run: BuildRun, config: Config, block: Block) -> None:
         for key in self._cells:

@@ -13,6 +13,7 @@ from pytest_ddtree.results.builds import BuildSpec
 from pytest_ddtree.results.runs import SESSION
 from pytest_ddtree.run import Run
 from pytest_ddtree.servers.lock import SharedLocks
+from pytest_ddtree.servers.told import whole
 
 Keep = Callable[..., None]
 
@@ -75,6 +76,13 @@ class BuildRun(Run):
         if server is not None and server.broken:
             server.check_alive()
         self.get(config, "ab")
+
+    def cache_tokens(self, config: Config) -> int | None:
+        """How many tokens the cache of a config's server holds, as it says; None where it does not, or is not up."""
+        server = self.handle(config)
+        if server is None or not server.running:
+            return None
+        return whole(server.info.get("max_total_num_tokens"))
 
     def release(self) -> None:
         """Stop this build's servers and give the GPU back; the next one that is asked for is a new start."""

@@ -16,6 +16,10 @@ MOST = 4
 """While nothing is decided there are more passes, up to so many times what was asked. Each time it is looked once."""
 
 
+CACHES_ALIKE = 0.05
+"""Caches that differ by no more than this share are alike: a patch may take some memory of its own."""
+
+
 def rounds_of_stay(rounds: int, passes: int) -> int:
     """Rounds of a cell in one stay of a build: those that one server would measure, spread over the passes.
 
@@ -142,6 +146,22 @@ def would_tell(comparison: Comparison) -> str:
     if comparison.worse or not comparison.undecided:
         return ""
     return f"undecided: {_names(comparison.undecided)}"
+
+
+def uneven_caches(tokens: Mapping[str, int | None]) -> str:
+    """That servers which are up at once have caches of different sizes, tokens by build; empty where they have not, or do not say.
+
+    A share of the memory is one of what is free when a server starts: who comes second gets less.
+    """
+    known = {build: count for build, count in tokens.items() if count}
+    if not known or max(known.values()) <= (1 + CACHES_ALIKE) * min(known.values()):
+        return ""
+    sizes = ", ".join(f"{build} {count}" for build, count in known.items())
+    return (
+        f"the caches of builds that are up at once hold different numbers of tokens ({sizes}), which can slow one down: "
+        "the server that starts first takes more where the size is a share of the free memory; --max-total-tokens among "
+        "--ddtree-server-args gives all the same"
+    )
 
 
 def _names(changes: Sequence[Change]) -> str:

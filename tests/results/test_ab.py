@@ -100,17 +100,20 @@ def test_the_corrupt_build_is_named_whichever_it_is_and_costs_no_benchmark_time(
 @pytest.mark.slow
 @pytest.mark.parametrize("slow", ["base", "patched"])
 def test_builds_that_are_up_at_once_take_turns_round_by_round(tmp_path: Path, slow: str) -> None:
-    builds = {"base": FINE, "patched": FINE, slow: SLOW}
+    builds = {"base": FINE, "patched": FINE, slow: f"{SLOW} --max-total-tokens 9000"}
     said: list[str] = []
     outcome = outcome_of(
         tmp_path, *(f"{name}={where}" for name, where in builds.items()), said=said, ab_at_once="true"
     )
     assert [verdict.kind for _, _, verdict in outcome.judged] == ["exact"] * 3
     assert outcome.comparisons[0].changes[0].outcome == ("worse" if slow == "patched" else "better")
-    assert not [text for text in said if "waiting for" in text or "left behind" in text]
+    # Other sessions on this machine may leave something behind meanwhile; that of this one is none.
+    ours = f"its pytest was process {os.getpid()}"
+    assert not [text for text in said if "waiting for" in text or ours in text]
     (path,) = find_runs(tmp_path)
     run = read_run(path)
     assert run.ab["at_once"] is True
+    assert sum("hold different numbers of tokens" in text for text in run.results.warnings) == 1
     of_config = [one for one in run.rounds if one.config == CONFIG.id]
     order = [(one.number, one.key.concurrency, one.build) for one in of_config]
     ways = (("base", "patched"), ("patched", "base"))

@@ -32,7 +32,7 @@ from pytest_ddtree.results.metrics import TOK_S
 from pytest_ddtree.results.model import Results, Round
 from pytest_ddtree.results.runs import cells_of, read_run, rebuild
 from pytest_ddtree.results.store import Store, parse
-from pytest_ddtree.results.taking_turns import AbDesign, in_turns
+from pytest_ddtree.results.taking_turns import AbDesign, in_turns, uneven_caches
 
 CONFIG = "b8-k4-wnone"
 ONE = (CellKey(60, 1),)
@@ -447,3 +447,20 @@ def test_unchanged_builds_are_not_blamed_however_much_each_stay_moves(stay_noise
 
         (comparison,), _ = in_turns(design(), made)
         assert comparison.beyond_noise == ()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sizes"),
+    [
+        ({"base": 200_000, "patched": 120_000}, "base 200000, patched 120000"),
+        ({"base": 1000, "patched": 1051}, "base 1000, patched 1051"),
+        ({"base": 1000, "patched": 1050}, ""),
+        ({"base": 1000, "patched": None}, ""),
+        ({"base": None, "patched": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_caches_of_different_sizes_are_said(tokens: dict[str, int | None], sizes: str) -> None:
+    said = uneven_caches(tokens)
+    assert bool(said) == bool(sizes)
+    assert not sizes or f"({sizes})" in said
