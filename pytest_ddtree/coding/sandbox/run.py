@@ -104,6 +104,11 @@ class Run:
         with self._over():
             return self._channel.receive(budget)
 
+    def refuse_late(self, budget: Budget) -> None:
+        """Raises RunOver where a limit was reached, also where the next message has come already."""
+        with self._over():
+            budget.left()
+
     def step(self, kind: str, *arguments: object) -> StepResult:
         """A request whose good answer carries no value. An end of the child is an answer too."""
         result = self._request(kind, *arguments)
