@@ -100,6 +100,8 @@ RUNS = [
     ("sixth-contact", "ab_tree_three_builds", ("base", "same"), 4, "1.001 (0.897 to 1.116)"),
     ("sixth-contact", "ab_chain_slow_as_base", ("base", "patched"), 3, "1.113 (0.953 to 1.298)"),
     ("seventh-contact", "ab_chain_slow", ("base", "slow"), 12, "0.926 (0.878 to 0.976)"),
+    ("eighth-contact", "ab_chain_slow_at_once", ("base", "slow"), 6, "0.921 (0.885 to 0.958)"),
+    ("eighth-contact", "ab_chain_slow_as_base_at_once", ("base", "fast"), 1, "1.102 (1.022 to 1.188)"),
 ]
 
 
