@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.grid import CellKey
 from pytest_ddtree.report.comparison import lines, unrest_line, verdict_lines
-from pytest_ddtree.report.findings import Report
+from pytest_ddtree.report.findings import Report, unfinished
 from pytest_ddtree.report.show_cli import add_directory, passed_over
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.compare import compare, setting_differences
@@ -25,7 +25,7 @@ from pytest_ddtree.results.taking_turns import AbDesign
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print; 0 when nothing is proven worse (what is undecided is said), 1 when something is, 2 when the two cannot be compared."""
+    """Print; 0 when nothing is proven worse (what is undecided is said), 1 when something is, 2 when they cannot be, or in part."""
     parser = argparse.ArgumentParser(
         prog="pytest-ddtree compare",
         description="Ratios of every cell that both sides have, with intervals. One run: its builds are compared.",
@@ -126,9 +126,9 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
     errors = [one for one in stored.results.failing.values() if one.outcome == "error"]
     for one in errors:
         print(f"error: {one.nodeid.rpartition('::')[2]}: {one.text.splitlines()[0]}", file=sys.stderr)
-    # What ended in an error, or could not be judged, was not compared, or not enough.
+    # What ended in an error, was interrupted, or could not be judged, was not compared, or not enough.
     unjudged = any(verdict.kind == "unknown" for _, _, verdict in stored.judged)
-    return worst or (2 if errors or unjudged else 0)
+    return worst or (2 if errors or unjudged or unfinished(stored) else 0)
 
 
 def _compared(stored: StoredRun) -> dict[str, list[CellKey]]:

@@ -307,10 +307,11 @@ def test_whole_passes_of_the_record_confirm_whatever_their_starts_are_called(
     assert json.loads(capsys.readouterr().out)["confirmed"] is confirmed
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_comparison_that_did_not_end_is_told_of(
-    tmp_path: Path, whole: bool, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("end", ["whole", "error", "interrupted"])
+def test_a_comparison_that_did_not_end_is_told_of_and_is_no_pass(
+    tmp_path: Path, end: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    whole = end == "whole"
     path = tmp_path / "20260101T0-1-ab" / "results.jsonl"
     with Store(path) as store:
         store.append("run", plugin="x", started="2026-01-01", settings={})
@@ -319,7 +320,7 @@ def test_a_comparison_that_did_not_end_is_told_of(
             store.append("round", round=one.as_json())
         if whole:
             store.append("compared", config=CONFIG)
-        else:
+        if end == "error":
             store.append(
                 "test", nodeid="a.py::test_builds[x]", outcome="error", text="the server ended\nat once"
             )
@@ -328,7 +329,7 @@ def test_a_comparison_that_did_not_end_is_told_of(
     assert compare_cli.run([str(path)]) == (0 if whole else 2)
     printed = capsys.readouterr()
     assert (said in printed.out) is not whole
-    assert (printed.err == "error: test_builds[x]: the server ended\n") is not whole
+    assert printed.err == ("error: test_builds[x]: the server ended\n" if end == "error" else "")
 
 
 def test_a_comparison_of_which_one_build_was_measured_has_no_second_run_to_name(
