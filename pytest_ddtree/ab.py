@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -17,6 +18,7 @@ from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.budget import FLAG, Budget, duration
 from pytest_ddtree.build_run import BuildRun
 from pytest_ddtree.errors import Infrastructure, NotKept, NotVerified
+from pytest_ddtree.estimate import Timing
 from pytest_ddtree.exactness.levels import collect, first_divergence
 from pytest_ddtree.exactness.rule import judge
 from pytest_ddtree.exactness.verdict import Verdict
@@ -172,6 +174,18 @@ class Ab:
                 self._keep("test", nodeid=nodeid, outcome=outcome, text=text)
             except NotKept:
                 self._unkept.append(Failing(nodeid, outcome, text))
+
+    def stays(self, config: Config) -> int:
+        """How many stays of all builds a config had; 0 where it came to no outcome, or a corrupt build had none of its own."""
+        outcome = self.outcomes.get(config)
+        if outcome is None or not all(verdict.passed for _, _, verdict in outcome.judged):
+            return 0
+        return sum(of == config for of, _ in self._done)
+
+    def note_timing(self, timing: Timing) -> None:
+        """Keep how long a test took, for later plans; a disk that does not take it loses a plan, no figure."""
+        with suppress(NotKept):
+            self._keep("timing", timing=timing.as_json())
 
     def _note(self, outcome: AbOutcome) -> None:
         """Store what was judged of each build, and why it was not measured further."""

@@ -27,7 +27,7 @@ from pytest_ddtree.items import (
     problem_of,
 )
 from pytest_ddtree.options import Settings
-from pytest_ddtree.session import BUDGET, PLAN, POLICY, RUN, cells_in, run_of, settings_of
+from pytest_ddtree.session import AB, BUDGET, PLAN, POLICY, RUN, cells_in, run_of, settings_of
 
 if TYPE_CHECKING:
     from pytest_ddtree.ab_cost import AbCost
@@ -63,19 +63,20 @@ class Clock:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         began = time.monotonic()
         done = yield
-        run = self._config.stash.get(RUN, None)
-        # A resumed run did a part of the work earlier: its times would promise too much.
-        if run is not None and run.resumed is None and is_ours(item) and item.nodeid in self._ran:
-            test = planned(item, run.settings)
-            timing = Timing(
-                test=test.test,
-                config=test.config,
-                what=test.what,
-                seconds=time.monotonic() - began,
-                amount=test.amount,
-            )
-            run.store_late("timing", timing=timing.as_json())
+        if is_ours(item) and item.nodeid in self._ran:
+            self._keep(item, time.monotonic() - began)
         return done
+
+    def _keep(self, item: pytest.Item, seconds: float) -> None:
+        stash = self._config.stash
+        run, builds = stash.get(RUN, None), stash.get(AB, None)
+        test, config = planned(item, settings_of(self._config)), judged_config_of(item)
+        # A resumed run did a part of the work earlier: its times would promise too much.
+        if run is not None and run.resumed is None:
+            run.store_late("timing", timing=Timing.of(test, seconds, test.amount).as_json())
+        # What a comparison does beyond what is certain depends on what it finds.
+        elif builds is not None and config is not None and (stays := builds.stays(config)):
+            builds.note_timing(Timing.of(test, seconds, float(stays)))
 
     def pytest_sessionfinish(self) -> None:
         run = self._config.stash.get(RUN, None)
@@ -106,7 +107,10 @@ def planned(item: pytest.Item, settings: Settings) -> PlannedTest:
     config, cell, clause, problem = judged_config_of(item), cell_of(item), clause_of(item), problem_of(item)
     what = cell.id if cell else clause or (problem.task_id if problem else "")
     amount = 1.0
-    if cell is not None:
+    if BUILDS_FIXTURE in fixtures_of(item):
+        # The stays that are certain; most of their time is a start, on a real engine.
+        amount = float(settings.ab_passes * len(settings.build))
+    elif cell is not None:
         amount = float(settings.output * settings.turnovers * settings.rounds)
     elif problem is None:
         amount = float(settings.exactness_prompts * settings.exactness_output)

@@ -25,7 +25,13 @@ class Timing:
     """The cell, clause or problem; empty where the test has none."""
     seconds: float
     amount: float
-    """What the time is proportional to, in any unit that does not depend on the machine: tokens per stream for a cell."""
+    """What the time is proportional to, in any unit that does not depend on the machine: tokens per stream for a cell, stays of
+    all builds for a comparison of them."""
+
+    @classmethod
+    def of(cls, test: PlannedTest, seconds: float, amount: float) -> Timing:
+        """So long a planned test took, for so much of it as was done."""
+        return cls(test=test.test, config=test.config, what=test.what, seconds=seconds, amount=amount)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for the store."""
@@ -168,6 +174,8 @@ def _time(cost: Cost) -> str:
     text = f"time: about {duration(found.seconds)} for {found.known} of {total} tests, by earlier runs under {cost.source}"
     if found.by_another_config:
         text += f" ({found.by_another_config} of them by another config's)"
+    if cost.builds > 1:
+        text += ", without further passes"
     if found.unknown:
         shown = ", ".join(found.unknown[:3]) + (", ..." if len(found.unknown) > 3 else "")
         text += f"; unknown and not in it: {shown}"

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from suite import SMALL, run
 
+from pytest_ddtree.budget import duration
+
 BENCH = ("-m", "bench", "-k", "throughput", *SMALL)
 SPENDER = """
 from pytest_ddtree.budget import Budget
@@ -93,6 +95,30 @@ def test_a_plan_of_builds_counts_every_stay_and_what_deciding_may_take(tmp_path:
     assert "  b8-k4-wnone x 12: ab: further passes, 2 at a time, " in plan.output
     assert "cells: 1 on 1 config, on each of 2 builds\n" in plan.output
     assert not list(tmp_path.glob("*/results.jsonl"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("earlier", ["whole", "corrupt"])
+def test_a_plan_of_builds_knows_what_an_earlier_comparison_took(tmp_path: Path, earlier: str) -> None:
+    """By stay: whatever passes it made to decide. A corrupt build had no stay of its own, so its time says nothing."""
+    fault = " --plant bonus_repeated" if earlier == "corrupt" else ""
+    chosen = ("-m", "bench", "-k", "test_builds", *SMALL, "--ddtree-budget", "8", "--ddtree-client-lag=10")
+    chosen += ("--ddtree-build", "base=args:", "--ddtree-build", f"other=args:{fault}")
+    ran = run(*chosen, results=tmp_path)
+    (stored,) = tmp_path.glob("*/results.jsonl")
+    timings = [json.loads(line)["timing"] for line in stored.read_text().splitlines() if '"timing"' in line]
+    plan = run(*chosen, "--ddtree-plan", "--ddtree-ab-passes", "4", results=tmp_path)
+    if earlier == "corrupt":
+        assert ran.code == 1, ran.output
+        assert timings == []
+        assert "no estimate: there are no timings" in plan.output
+        return
+    (timing,) = timings
+    assert (timing["test"], timing["config"]) == ("test_builds", "b8-k4-wnone")
+    # A stay of each of two builds a pass, of which there were those asked for or those that deciding took.
+    assert timing["amount"] in (4, 8, 12, 16)
+    assert f"time: about {duration(timing['seconds'] * 8 / timing['amount'])} for 1 of 1 tests" in plan.output
+    assert "without further passes" in plan.output
 
 
 @pytest.mark.slow
