@@ -141,7 +141,7 @@ class Ab:
         comparisons, stopped = in_turns(
             self._design,
             compared,
-            no_time=self._no_time,
+            no_time=lambda passes: self._no_time(passes, len(self._builds.names) - len(out_of_it)),
             say=lambda text: self._progress(f"{config.id}: {text}"),
         )
         outcome = AbOutcome(config.id, tuple(judged), comparisons, self._settings.strict, stopped)
@@ -159,9 +159,9 @@ class Ab:
             if why is not None:
                 raise Infrastructure(f"build {name}: {config.id} cannot run on it: {why}")
 
-    def _no_time(self, passes: int) -> str:
-        """Why so many passes more cannot begin; empty where the time budget has room for them."""
-        needed = self._longest_stay_s * len(self._builds.names) * passes
+    def _no_time(self, passes: int, builds: int) -> str:
+        """Why so many passes more of so many builds cannot begin; empty where the time budget has room for them."""
+        needed = self._longest_stay_s * builds * passes
         left = self._budget.left_s
         if math.isinf(left) or needed <= left:
             return ""

@@ -200,10 +200,35 @@ def test_the_time_budget_decides_whether_there_are_more_passes(tmp_path: Path) -
         budget=Budget(60.0, clock=lambda: now[0]),
     )  # fmt: skip
     ab._longest_stay_s = 10.0
-    assert ab._no_time(2) == ""
+    assert ab._no_time(2, builds=2) == ""
     now[0] = 30.0
     text = "no more passes: 2 more take about 40 s, --ddtree-time-budget leaves 30 s"
-    assert ab._no_time(2) == text
+    assert ab._no_time(2, builds=2) == text
+
+
+def test_time_for_more_passes_is_that_of_the_builds_still_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A corrupt build has no further stay: it must not make the others look as if there were no time for them."""
+    settings = make_settings({"results": (str(tmp_path), "test")})
+    specs = parse_builds(["base=args:", "corrupt=args:--x", "patched=args:--y"], None)
+    ab = Ab(
+        settings, specs, (Config("tree", 8, 4),), ONE, passes=2, progress=print,
+        budget=Budget(50.0, clock=lambda: 0.0),
+    )  # fmt: skip
+    made: list[int] = []
+
+    def take_turns(config: Config, passes: int, judged: object, out_of_it: set[str]) -> None:
+        made.append(passes)
+        out_of_it.add("corrupt")
+        ab._longest_stay_s = 10.0
+
+    monkeypatch.setattr(ab, "_ask_the_others", lambda config: None)
+    monkeypatch.setattr(ab, "_take_turns", take_turns)
+    monkeypatch.setattr(ab, "_compare", lambda *_: (compared(HALF_LOST),))
+    ab._outcome(Config("tree", 8, 4))
+    ab.close()
+    assert made == [2, 4, 6, 8]
 
 
 def test_a_build_that_does_not_say_what_it_takes_is_named_before_another_starts(tmp_path: Path) -> None:
