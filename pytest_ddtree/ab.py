@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_ddtree import __version__
 from pytest_ddtree.ab_builds import Builds
+from pytest_ddtree.ab_cells import ComparedCells
 from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.budget import FLAG, Budget, duration
 from pytest_ddtree.build_run import BuildRun
@@ -34,6 +35,7 @@ from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.selectors import headline_cells
 from pytest_ddtree.results.store import Store, Stored
 from pytest_ddtree.results.taking_turns import AbDesign, in_turns, rounds_of_stay, uneven_caches
+from pytest_ddtree.speed import Infeasible
 from pytest_ddtree.workload.endings import COMPARED
 
 
@@ -69,11 +71,12 @@ class Ab:
         self._budget = budget or Budget()
         self._longest_stay_s = 0.0
         self._said_uneven = False
+        self._warned: list[str] = []
         self._settings = replace(
             settings, rounds=self._rounds, min_rounds=min(self._rounds, settings.min_rounds)
         )
         self._passes = passes
-        self._cells = tuple(sorted(cells))
+        self._cells = ComparedCells(cells, self._warn)
         self._progress = progress
         self._store: Store | None = None
         self._builds = Builds(
@@ -114,8 +117,8 @@ class Ab:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """A line for what was asked for and is not part of this, and for each config that came to no outcome."""
-        return (*self._unjudged, *unfinished(self._stored()))
+        """A line for what was asked for and is not part of this, what a reader is warned of, and each config without an outcome."""
+        return (*self._unjudged, *self._warned, *unfinished(self._stored()))
 
     def alarm(self) -> None:
         """Begin to stop every server and return at once; for signal handlers."""
@@ -237,8 +240,11 @@ class Ab:
         name, base = run.spec.name, self._builds.run(self._builds.names[0])
         own = run.verifier.baseline
         if run is base:
-            for key in self._cells:
-                run.speed.measure(BASELINE, key)
+            for key in self._cells.of(config):
+                try:
+                    run.speed.measure(BASELINE, key)
+                except Infeasible as error:
+                    self._cells.leave_out(config, key, name, f"baseline: {error}")
         else:
             run.speed.use_prompts(base.chosen)
         found = [(name, name, run.verifier.verify(config))]
@@ -270,6 +276,7 @@ class Ab:
         with self._builds.named(block.build) as run:
             run.progress(f"{config.id}: pass {block.number + 1}")
             run.get(config, "ab")
+            self._cells.leave_out_what_does_not_fit(run, config)
             self._measure(run, config, block)
         self._note_length(block, time.monotonic() - began)
 
@@ -282,8 +289,9 @@ class Ab:
             with self._builds.named(one.build) as run:
                 run.progress(f"{config.id}: pass {one.number + 1}")
                 run.begin_stay(config)
+                self._cells.leave_out_what_does_not_fit(run, config)
         self._note_caches(config, up)
-        for count, key, build in turns(up, self._builds.names, self._cells):
+        for count, key, build in turns(up, self._builds.names, self._cells.of(config)):
             with self._builds.named(build) as run:
                 run.speed.turn(config, key, count, certain=up[0].first_round + up[0].rounds, natural=COMPARED)
         for one in up:
@@ -295,11 +303,15 @@ class Ab:
         text = uneven_caches({one.build: self._builds.run(one.build).cache_tokens(config) for one in up})
         if text and not self._said_uneven:
             self._said_uneven = True
-            self._progress(text)
-            self._keep("warning", text=text)
+            self._warn(text)
+
+    def _warn(self, text: str) -> None:
+        self._warned.append(text)
+        self._progress(text)
+        self._keep("warning", text=text)
 
     def _measure(self, run: BuildRun, config: Config, block: Block) -> None:
-        for key in self._cells:
+        for key in self._cells.of(config):
             run.speed.measure(config, key, at_least=block.first_round + block.rounds, natural=COMPARED)
 
     def _note_length(self, block: Block, seconds: float) -> None:

@@ -289,7 +289,12 @@ class Speed:
             gpus=self._run.servers.pool.settings.of(server.config).gpus,
         )
 
-    def _refuse_infeasible(self, server: Server, key: CellKey) -> None:
+    def refusal(self, config: Config, key: CellKey) -> str | None:
+        """Why the server of a config, which is up, cannot hold a cell; None where it can."""
+        server = self._run.handle(config)
+        return None if server is None else self._refusal(server, key)
+
+    def _refusal(self, server: Server, key: CellKey) -> str | None:
         maker = self._run.maker(key.workload)
         reason: str | None
         if key.cache == "warm" and server.info.get("disable_radix_cache") is True:
@@ -305,8 +310,11 @@ class Speed:
                 max_request_tokens=request_limit(server.info),
                 max_running=running_limit(server.info),
             )
-        if reason is not None:
-            text = f"{key.id}: {reason}"
+        return None if reason is None else f"{key.id}: {reason}"
+
+    def _refuse_infeasible(self, server: Server, key: CellKey) -> None:
+        text = self._refusal(server, key)
+        if text is not None:
             self._run.store(
                 "infeasible", config=server.config.id, **key_json(key), cache=key.cache, text=text
             )

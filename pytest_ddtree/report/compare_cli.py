@@ -101,10 +101,7 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
                 stored.builds[other],
                 config=config,
                 names=(base, other),
-                passes=(
-                    passes_of(stored, base, config, design.rounds),
-                    passes_of(stored, other, config, design.rounds),
-                ),
+                passes=passes_of(stored, (base, other), config, design.rounds),
             ),
         )
         for other in others
@@ -158,14 +155,22 @@ def _design(stored: StoredRun) -> AbDesign:
         ) from None
 
 
-def passes_of(stored: StoredRun, build: str, config: str, rounds: int) -> int:
-    """How many whole passes of so many rounds a cell there are of a config on a build, at least 1; each is a start of its own."""
-    numbers: dict[CellKey, Counter[int]] = {}
+def passes_of(stored: StoredRun, builds: tuple[str, str], config: str, rounds: int) -> tuple[int, int]:
+    """How many whole passes of so many rounds a cell each of two builds has of a config, at least 1; each is a start of its own.
+
+    Of the cells that both have: one that the other cannot hold is measured no further.
+    """
+    numbers: dict[str, dict[CellKey, Counter[int]]] = {build: {} for build in builds}
     for one in stored.rounds:
-        if (one.build, one.config, one.again) == (build, config, 0):
-            numbers.setdefault(one.key, Counter())[one.number // rounds] += 1
-    whole = [sum(count >= rounds for count in cell.values()) for cell in numbers.values()]
-    return max(1, min(whole, default=1))
+        if one.build in numbers and (one.config, one.again) == (config, 0):
+            numbers[one.build].setdefault(one.key, Counter())[one.number // rounds] += 1
+    left, right = (numbers[build] for build in builds)
+    both = left.keys() & right.keys()
+    whole = [
+        [sum(count >= rounds for count in cells[key].values()) for key in both] for cells in (left, right)
+    ]
+    before, now = (max(1, min(each, default=1)) for each in whole)
+    return before, now
 
 
 def _headline(stored: StoredRun, shared: Sequence[tuple[str, CellKey]]) -> tuple[tuple[str, CellKey], ...]:

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_ddtree.ab import Ab
 from pytest_ddtree.ab_builds import importable
+from pytest_ddtree.ab_cells import ComparedCells
 from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.grid import CellKey, Config
@@ -97,6 +98,51 @@ def test_the_corrupt_build_is_named_whichever_it_is_and_costs_no_benchmark_time(
     measured = {one.build for one in read_run(path).rounds if one.config == CONFIG.id}
     # In turns the base has had its first stay before the other build is judged.
     assert measured == ({"base"} if (corrupt, at_once) == ("patched", "false") else set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", ["false", "true"])
+@pytest.mark.parametrize("small", ["base", "patched"])
+def test_a_cell_that_a_build_cannot_hold_is_left_out_and_the_others_are_compared(
+    tmp_path: Path, small: str, at_once: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builds = {"base": FINE, "patched": FINE, small: f"{SLOW} --max-total-tokens 150"}
+    said: list[str] = []
+    outcome = outcome_of(
+        tmp_path,
+        *(f"{name}={where}" for name, where in builds.items()),
+        said=said,
+        ab_at_once=at_once,
+        client_lag="10",
+    )
+    (comparison,) = outcome.comparisons
+    assert {change.key.concurrency for change in comparison.changes if change.key is not None} == {1}
+    assert bool(outcome.failures) == (small == "patched")
+    (warning,) = [text for text in said if "a cell is not compared" in text]
+    assert f"build {small}: " in warning
+    assert "ctx60-c2: 2 x (60 + 20) = 160 tokens do not fit" in warning
+    # The record says the same, passes included: the cell that was left out has fewer than the others.
+    (path,) = find_runs(tmp_path)
+    assert warning in read_run(path).results.warnings
+    assert compare_cli.run([str(path)]) == int(small == "patched")
+    assert warning in capsys.readouterr().out
+
+
+def test_where_no_cell_is_left_there_is_no_comparison() -> None:
+    said: list[str] = []
+    cells, other = ComparedCells(CELLS, said.append), Config("chain")
+    cells.leave_out(CONFIG, CELLS[1], "patched", "ctx60-c2: too large")
+    cells.leave_out(CONFIG, CELLS[1], "base", "ctx60-c2: too large")
+    assert cells.of(CONFIG) == CELLS[:1]
+    cells.leave_out(CONFIG, CELLS[0], "base", "ctx60-c1: too large")
+    with pytest.raises(
+        Infrastructure, match=r"no cell can be compared: build patched: .*; build base: ctx60-c1"
+    ):
+        cells.of(CONFIG)
+    assert cells.of(other) == CELLS
+    assert len(said) == 2
+    # Where none was asked for, builds are judged and not measured.
+    assert ComparedCells((), said.append).of(CONFIG) == ()
 
 
 @pytest.mark.slow
