@@ -29,6 +29,8 @@ _CHECK_PROMPT = "def add(a, b):\n"
 _CHECK_TOKENS = 4
 _NO_GENERATE = frozenset({403, 404, 405, 501})
 _PROGRESS_S = 5.0
+_NOT_ALLOWED = frozenset({401, 403})
+_KEY = "give the server's key with --ddtree-api-key"
 _ANSWERS = "/health answers"
 
 
@@ -112,12 +114,8 @@ def wait_ready(
                     if stranger is None:
                         break
                     state = f"/health answers 200, but {stranger}"
-                elif health.status in {401, 403}:
-                    raise _failed(
-                        what,
-                        f"/health answers {health.status}",
-                        hint="give the server's key with --ddtree-api-key",
-                    )
+                elif health.status in _NOT_ALLOWED:
+                    raise _failed(what, f"/health answers {health.status}", hint=_KEY)
                 else:
                     state = f"{_ANSWERS} {health.status}"
             now = time.monotonic()
@@ -178,19 +176,24 @@ def _prove(what: Expectation, http: Http, exit_code: Callable[[float], int | Non
 
 
 def _info(what: Expectation, http: Http, left: float) -> Mapping[str, Any]:
-    for path in ("/server_info", "/get_server_info"):
-        answer = http.get(path, timeout_s=left)
-        if answer.ok and isinstance(answer.json, dict):
-            return secrets.fields(answer.json)
-        if answer.status != 404:
-            break
-    raise _failed(
-        what,
-        f"/server_info answers {answer.status}: {answer.text[:200]}",
-        hint="is this an SGLang server of 0.5.11 or later?"
-        if answer.status == 404
-        else f"its log says more than its answer; `curl {secrets.url(what.url)}/server_info` repeats it while such a server runs",
-    )
+    return _info_of(what, _ask_info(http, left))
+
+
+def _ask_info(http: Http, left: float) -> Answer:
+    answer = http.get("/server_info", timeout_s=left)
+    return answer if answer.status != 404 else http.get("/get_server_info", timeout_s=left)
+
+
+def _info_of(what: Expectation, answer: Answer) -> Mapping[str, Any]:
+    if answer.ok and isinstance(answer.json, dict):
+        return secrets.fields(answer.json)
+    if answer.status in _NOT_ALLOWED:
+        hint = _KEY
+    elif answer.status == 404:
+        hint = "is this an SGLang server of 0.5.11 or later?"
+    else:
+        hint = f"its log says more than its answer; `curl {secrets.url(what.url)}/server_info` repeats it while such a server runs"
+    raise _failed(what, f"/server_info answers {answer.status}: {answer.text[:200]}", hint=hint)
 
 
 def _identity(what: Expectation, http: Http, info: Mapping[str, Any], left: float) -> None:
@@ -213,13 +216,17 @@ def _served_name(http: Http, info: Mapping[str, Any], left: float) -> object:
 
 
 def _stranger(what: Expectation, http: Http, left: float) -> str | None:
-    """What shows that it is another server than ours, in words; None when it is ours."""
+    """What shows that it is another server than ours, or one that goes down, in words; None when it is ours.
+
+    Raises StartFailed for an answer that no waiting changes: no key, no such path.
+    """
     try:
-        name = _served_name(http, _info(what, http, left), left)
+        answer = _ask_info(http, left)
+        if answer.status >= 500:
+            return f"/server_info {answer.status}: {answer.text[:200]}"
+        name = _served_name(http, _info_of(what, answer), left)
     except Unreachable as error:
         return f"/server_info does not: {error}"
-    except StartFailed as error:
-        return str(error.why)
     return None if name == what.served_name else f"from a server that serves {name!r}"
 
 

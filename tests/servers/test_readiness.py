@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_ddtree.dialects.registry import by_name
-from pytest_ddtree.servers.errors import DiedDuringStart, ServerError, StartTimeout
+from pytest_ddtree.servers.errors import DiedDuringStart, ServerError, StartFailed, StartTimeout
 from pytest_ddtree.servers.readiness import Expectation, Ready, wait_ready
 
 ANSWERS: dict[str, Any] = {
@@ -25,15 +25,15 @@ ANSWERS: dict[str, Any] = {
 
 
 @contextmanager
-def serving(first: dict[str, int]) -> Iterator[str]:
-    """The URL of a server that answers the paths of `first` once with that status, before it is at its best."""
-    left = dict(first)
+def serving(first: dict[str, int], always: dict[str, int] | None = None) -> Iterator[str]:
+    """The URL of a server that answers the paths of `first` once with that status, before it is at its best, and of `always` each time."""
+    left, kept = dict(first), always or {}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            data = json.dumps(ANSWERS[self.path]).encode()
-            self.send_response(left.pop(self.path, 200))
+            data = json.dumps(ANSWERS.get(self.path, {})).encode()
+            self.send_response(left.pop(self.path, kept.get(self.path, 200)))
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -72,6 +72,19 @@ def test_an_old_process_that_no_longer_says_what_it_is_is_waited_out() -> None:
     """A unit's old process answers as it likes while it goes down."""
     with serving({"/server_info": 503}) as url:
         assert wait(url, patient=True).effective.algorithm == "none"
+
+
+@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize(
+    ("status", "hint"), [(401, "--ddtree-api-key"), (403, "--ddtree-api-key"), (404, "0.5.11 or later")]
+)
+def test_what_no_waiting_changes_is_refused_at_once(status: int, hint: str, patient: bool) -> None:
+    """A unit with a key that was not given would be waited for half an hour, and the message would be about its health."""
+    refused = {"/server_info": status, "/get_server_info": status}
+    with serving({}, refused) as url, pytest.raises(StartFailed, match=f"answers {status}") as caught:
+        wait(url, patient=patient, seconds=20.0)
+    assert hint in str(caught.value)
+    assert not isinstance(caught.value, StartTimeout)
 
 
 def lost() -> None:
