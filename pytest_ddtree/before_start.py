@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ddtree import options
+from pytest_ddtree.ab_sharing import check_sharing
 from pytest_ddtree.budget import Budget
 from pytest_ddtree.gating import gate_options
 from pytest_ddtree.impossible import check_setup, set_aside
@@ -70,7 +71,9 @@ def check_session(config: pytest.Config, ours: Sequence[pytest.Item]) -> None:
             read_expected(settings.expected)
         config.stash[BUDGET] = Budget(settings.time_budget)
         if settings.build:
-            check_revisions(parse_builds(settings.build, settings.sglang_src), settings.sglang_src)
+            builds = parse_builds(settings.build, settings.sglang_src)
+            check_sharing(settings, builds)
+            check_revisions(builds, settings.sglang_src)
         if settings.resume is not None and not config.option.setupplan:
             run_of(config).resume(settings.resume)
         if not config.option.setupplan:

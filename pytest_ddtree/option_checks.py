@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from pytest_ddtree.option_values import OptionError
@@ -31,10 +29,6 @@ def check_kind(given: Collection[str], server: str) -> None:
                 f"--ddtree-{name.replace('_', '-')} is about an SGLang server, but without --ddtree-server the embedded server is "
                 "tested: add --ddtree-server sglang (or --ddtree-server reference, if the embedded one is meant)"
             )
-
-
-SHARING = frozenset({"--mem-fraction-static", "--max-total-tokens"})
-"""What keeps an SGLang server from taking a GPU's whole memory."""
 
 
 def check_together(settings: Settings) -> None:
@@ -72,14 +66,6 @@ def check_together(settings: Settings) -> None:
         refuse(
             f"--ddtree-build compares servers that are started here; of --ddtree-server {settings.server} each build would be the same one"
         )
-    if settings.build and settings.ab_at_once and settings.server == "sglang":
-        greedy = [name for name, arguments in _arguments_of_builds(settings) if not _shares(arguments)]
-        if greedy:
-            refuse(
-                "--ddtree-ab-at-once has the servers of all builds on the same GPU at once, and each takes nearly all of its memory: add "
-                f"--mem-fraction-static (below 1 / {len(settings.build)}) or --max-total-tokens to --ddtree-server-args "
-                f"(no such argument: {', '.join(greedy)})"
-            )
     if settings.build and settings.axis:
         refuse(
             "--ddtree-axis contradicts --ddtree-build: builds are compared under the same arguments; give them with args:"
@@ -109,21 +95,6 @@ def check_together(settings: Settings) -> None:
         for name in ("model", "draft_model"):
             if getattr(settings, name) is None:
                 refuse(f"--ddtree-server sglang needs --ddtree-{name.replace('_', '-')} PATH")
-
-
-def _arguments_of_builds(settings: Settings) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each build's name and all arguments of its servers. What is no build is refused where builds are read."""
-    for text in settings.build:
-        name, _, where = text.partition("=")
-        own: list[str] = []
-        if where.strip().startswith("args:"):
-            with suppress(ValueError):
-                own = shlex.split(where.strip()[5:])
-        yield name.strip(), (*settings.server_args, *own)
-
-
-def _shares(arguments: Sequence[str]) -> bool:
-    return any(argument.partition("=")[0] in SHARING for argument in arguments)
 
 
 def _check_places(settings: Settings, refuse: Callable[[str], None]) -> None:

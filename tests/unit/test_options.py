@@ -210,27 +210,3 @@ def test_what_is_no_port_is_refused_before_a_server_gets_it(field: str, words: s
     with pytest.raises(OptionError, match="port takes a port, a number from 1 to 65535"):
         settings(**{field: words})
     assert settings(**{field: "--tp 2 --port 30000 --report-port-x y"}) is not None
-
-
-@pytest.mark.parametrize(
-    ("common", "builds", "greedy"),
-    [
-        ("", "a=args:\nb=args:", "a, b"),
-        ("--tp 2", "a=args:--mem-fraction-static=0.4\nb=args:--max-total-token 9", "b"),
-        ("", "a=git:main\nb=args:--mem-fraction-static 0.4", "a"),
-        ("--mem-fraction-static=0.4", "a=args:\nb=git:main", ""),
-        ("", "a=args:--mem-fraction-static=0.4\nb=args:--max-total-tokens 9", ""),
-        ("", "a=args:--x 'open\nb=args:--max-total-tokens 9", "a"),
-    ],
-)
-def test_builds_that_are_up_at_once_each_leave_memory_to_the_others(
-    common: str, builds: str, greedy: str
-) -> None:
-    given = {"server": "sglang", "model": "/m", "draft_model": "/d", "build": builds, "server_args": common}
-    given = {name: text for name, text in given.items() if text}
-    assert settings(**given) is not None
-    if not greedy:
-        assert settings(**given, ab_at_once="true").ab_at_once
-        return
-    with pytest.raises(OptionError, match=rf"--mem-fraction-static .*no such argument: {greedy}\)"):
-        settings(**given, ab_at_once="true")
