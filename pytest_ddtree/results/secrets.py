@@ -16,7 +16,7 @@ _HARMLESS = re.compile(
     r"tokens?[-_]per|mask[-_]token",
     re.IGNORECASE,
 )
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+_USER_INFO = re.compile(r"(?<=://)[^/?#\s]+@")
 _QUERY = re.compile(r"([?&](?:[\w-]*(?:key|token|secret|password|sig|signature))=)[^&\s]+", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]+", re.IGNORECASE)
 

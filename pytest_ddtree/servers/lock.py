@@ -48,14 +48,16 @@ class HostLocks:
         """Wait for all locks. Raises GpuBusy, which names the holder, when the time is over; SetupRefused without a folder for them."""
         self._files: list[int] = []
         deadline = time.monotonic() + timeout_s
+        path: Path | None = None
         try:
             for name in sorted(set(names)):
-                self._files.append(_open(_path(name)))
+                path = _path(name)
+                self._files.append(_open(path))
                 _take(self._files[-1], name, deadline, timeout_s, progress)
         except OSError as error:
             self.release()
             raise SetupRefused(
-                f"the locks that keep runs on one GPU apart cannot be had: {error.filename}: {error.strerror}",
+                f"the locks that keep runs on one GPU apart cannot be had: {error.filename or path}: {error.strerror}",
                 hint=f"give a folder that all users of this host may write to with {LOCK_DIR}, or mend that one",
             ) from error
         except BaseException:

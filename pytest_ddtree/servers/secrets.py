@@ -10,7 +10,7 @@ HIDDEN = "***"
 _FLAGS = ("--api-key", "--admin-api-key", "--ssl-keyfile-password")
 _FIELDS = ("api_key", "admin_api_key", "ssl_keyfile_password")
 _WORDS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+_USER_INFO = re.compile(r"(?<=://)[^/?#\s]+@")
 _VARIABLE = re.compile(r"(?P<head>(?:--env=|-e)?(?P<name>[A-Z_][A-Z0-9_]*)=).*", re.DOTALL)
 """A variable as `env` and the clients of containers take it."""
 

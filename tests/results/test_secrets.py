@@ -27,6 +27,8 @@ SECRET = "s3cr3t-0123456789"
         ["--admin-api-key", SECRET, "--tp", "2"],
         ["env", f"HF_TOKEN={SECRET}", "python"],
         [f"http://user:{SECRET}@host:1/x"],
+        [f"http://user:pa@{SECRET}@host:1/x"],
+        [f"--proxy=http://us@er:{SECRET}@host?x=a@b"],
         [f"--url=https://host/?api_key={SECRET}&x=1"],
         ["-H", f"Authorization: Bearer {SECRET}"],
         ["--ssl-keyfile-password", SECRET],
@@ -78,6 +80,8 @@ def test_nested_values_are_masked() -> None:
     assert '"tokens": 5' in text
     assert is_secret_name("HF_TOKEN")
     assert mask_text("plain") == "plain"
+    # What comes after the host is no password.
+    assert mask_text("http://host/a?x=me@b http://c#d@e") == "http://host/a?x=me@b http://c#d@e"
 
 
 class AReport:

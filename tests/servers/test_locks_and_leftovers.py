@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -49,6 +51,19 @@ def test_a_folder_for_locks_that_cannot_be_used(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(SetupRefused, match=r"file/gpu-A\.lock: Not a directory") as caught:
         HostLocks(["gpu-A"], timeout_s=1.0, progress=quiet)
     assert LOCK_DIR in str(caught.value)
+
+
+def test_a_folder_on_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        # As the kernel does it: flock(2) knows a descriptor, no name.
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setenv(LOCK_DIR, str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(SetupRefused, match=rf"{tmp_path}/gpu-A\.lock: No locks available"):
+        HostLocks(["gpu-A"], timeout_s=1.0, progress=quiet)
 
 
 def test_the_lock_lives_as_long_as_the_supervisor() -> None:

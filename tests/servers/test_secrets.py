@@ -106,9 +106,11 @@ def test_nowhere_in_what_a_server_leaves(tmp_path: Path) -> None:
         )
 
 
-def test_nor_in_an_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("user", [f"me:{KEY}", f"me:pa@{KEY}", f"m@e:{KEY}@"])
+def test_nor_in_an_address(tmp_path: Path, user: str) -> None:
+    """httpx takes everything before the last @ for user and password."""
     settings = ServerSettings(
-        kind="url", run_dir=tmp_path, url=f"http://me:{KEY}@127.0.0.1:9", start_timeout_s=1e-6
+        kind="url", run_dir=tmp_path, url=f"http://{user}@127.0.0.1:9", start_timeout_s=1e-6
     )
     with ServerPool(settings) as pool, pytest.raises(StartTimeout) as caught:
         pool.get(Config("tree", 8, 4))
