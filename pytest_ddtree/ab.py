@@ -15,15 +15,16 @@ from typing import Any
 from pytest_ddtree import __version__
 from pytest_ddtree.ab_builds import Builds
 from pytest_ddtree.ab_cells import ComparedCells
+from pytest_ddtree.ab_faults import not_as_asked
+from pytest_ddtree.ab_judging import verify_build
 from pytest_ddtree.ab_outcome import AbOutcome
 from pytest_ddtree.budget import FLAG, Budget, duration
 from pytest_ddtree.build_run import BuildRun
-from pytest_ddtree.errors import Infrastructure, NotKept, NotVerified
+from pytest_ddtree.errors import Infrastructure, NotKept
 from pytest_ddtree.estimate import Timing
-from pytest_ddtree.exactness.levels import collect, first_divergence
-from pytest_ddtree.exactness.rule import judge
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import BASELINE, CellKey, Config
+from pytest_ddtree.measuring import NO_STEPS, AcceptLengthWrong
 from pytest_ddtree.options import Settings, settings_json
 from pytest_ddtree.report.findings import Report, unfinished
 from pytest_ddtree.results.builds import BuildSpec
@@ -35,7 +36,6 @@ from pytest_ddtree.results.secrets import mask_values
 from pytest_ddtree.results.selectors import headline_cells
 from pytest_ddtree.results.store import Store, Stored
 from pytest_ddtree.results.taking_turns import AbDesign, in_turns, rounds_of_stay, uneven_caches
-from pytest_ddtree.speed import Infeasible
 from pytest_ddtree.workload.endings import COMPARED
 
 
@@ -82,6 +82,8 @@ class Ab:
         self._builds = Builds(
             self._settings, specs, configs, folder=self.folder, keep=self._keep, progress=progress
         )
+        self._faults: dict[Config, dict[tuple[str, str], None]] = {}
+        """(build, what is wrong with its server) of each config: those are not measured further."""
         self._unjudged = unjudged(settings)
         self._failed: dict[Config, Infrastructure] = {}
         self._done: set[tuple[Config, Block]] = set()
@@ -147,7 +149,8 @@ class Ab:
             no_time=lambda passes: self._no_time(passes, len(self._builds.names) - len(out_of_it)),
             say=lambda text: self._progress(f"{config.id}: {text}"),
         )
-        outcome = AbOutcome(config.id, tuple(judged), comparisons, self._settings.strict, stopped)
+        faults = tuple(self._faults.get(config, ()))
+        outcome = AbOutcome(config.id, tuple(judged), comparisons, self._settings.strict, stopped, faults)
         self._note(outcome)
         return outcome
 
@@ -179,9 +182,9 @@ class Ab:
                 self._unkept.append(Failing(nodeid, outcome, text))
 
     def stays(self, config: Config) -> int:
-        """How many stays of all builds a config had; 0 where it came to no outcome, or a corrupt build had none of its own."""
+        """How many stays of all builds a config had; 0 where it came to no outcome, or a build was not measured to the end."""
         outcome = self.outcomes.get(config)
-        if outcome is None or not all(verdict.passed for _, _, verdict in outcome.judged):
+        if outcome is None or outcome.faults or not all(verdict.passed for _, _, verdict in outcome.judged):
             return 0
         return sum(of == config for of, _ in self._done)
 
@@ -208,17 +211,18 @@ class Ab:
         )
         for up in together:
             self._done |= {(config, one) for one in up}
-            up = tuple(one for one in up if one.build not in out_of_it)
-            with self._builds.held_together([one.build for one in up]):
-                if up and up[0].number == 0:
+            here = [one.build for one in up if one.build not in out_of_it]
+            with self._builds.held_together(here):
+                if up[0].number == 0:
                     self._judge(config, up, judged, out_of_it)
                 # The speed of wrong answers is no result, and costs no time; nor has that of a build with nothing to be compared with.
                 up = tuple(one for one in up if not out_of_it & {one.build, self._builds.names[0]})
                 if self._design.at_once:
-                    self._stay_at_once(config, up)
+                    self._stay_at_once(config, up, out_of_it)
                 else:
                     for one in up:
-                        self._stay(config, one)
+                        self._stay(config, one, out_of_it)
+                self._look_for_leaks(config, [name for name in here if name not in out_of_it], out_of_it)
 
     def _judge(
         self,
@@ -230,57 +234,41 @@ class Ab:
         """The verdicts on builds that are up for the first time; a corrupt one is out of it."""
         for one in up:
             with self._builds.named(one.build) as run:
-                found = self._verify(run, config)
+                base = self._builds.run(self._builds.names[0])
+                found = verify_build(run, base, config, self._cells)
+                for text in not_as_asked(run, config):
+                    self._note_fault(config, one.build, text, out_of_it)
             judged += found
             if not all(verdict.passed for _, _, verdict in found):
                 out_of_it.add(one.build)
 
-    def _verify(self, run: BuildRun, config: Config) -> list[tuple[str, str, Verdict]]:
-        """Judge a build by its own baseline, and by the base's recorded answers."""
-        name, base = run.spec.name, self._builds.run(self._builds.names[0])
-        own = run.verifier.baseline
-        if run is base:
-            for key in self._cells.of(config):
-                try:
-                    run.speed.measure(BASELINE, key)
-                except Infeasible as error:
-                    self._cells.leave_out(config, key, name, f"baseline: {error}")
-        else:
-            run.speed.use_prompts(base.chosen)
-        found = [(name, name, run.verifier.verify(config))]
-        if run is not base:
-            reference = base.verifier.baseline
-            prompts = run.verifier.prompts()
-            asking = collect(
-                run.async_client(run.get(config)),
-                prompts,
-                output=self._settings.exactness_output,
-                concurrency=run.verifier.concurrency,
-                ignore_eos=True,
-            )
-            answers = first_divergence(prompts, run.await_(asking), reference.answers)
-            rule = base.verifier.rule(reference.float32 and own.float32)
-            verdict = judge(answers, reference.floor, rule, config=config.id, level="first-divergence")
-            run.store("verdict", verdict=verdict.as_json(), against=base.spec.name)
-            run.progress(f"{config.id} against the answers of {base.spec.name}: {verdict.summary()}")
-            if verdict.kind == "unknown":
-                raise NotVerified(
-                    f"{config.id} against the answers of {base.spec.name}: unknown, which is no pass: {'; '.join(verdict.reasons)}"
-                )
-            found.append((name, base.spec.name, verdict))
-        return found
+    def _look_for_leaks(self, config: Config, builds: Sequence[str], out_of_it: set[str]) -> None:
+        """What a test of a single session would fail for after it: something still runs, or cache tokens are lost."""
+        for build in builds:
+            with self._builds.named(build) as run:
+                for text in run.left_running():
+                    self._note_fault(config, build, text, out_of_it)
 
-    def _stay(self, config: Config, block: Block) -> None:
+    def _note_fault(self, config: Config, build: str, text: str, out_of_it: set[str]) -> None:
+        """A build is not what was asked for, or does what a healthy one does not: that fails the test, and its speed is no result."""
+        out_of_it.add(build)
+        known = self._faults.setdefault(config, {})
+        if (build, text) not in known:
+            known[build, text] = None
+            self._progress(f"build {build}: {config.id}: {text}")
+            self._keep("fault", build=build, config=config.id, text=text)
+
+    def _stay(self, config: Config, block: Block, out_of_it: set[str]) -> None:
         """One build has the machine for itself: its rounds of every cell, one after the other."""
         began = time.monotonic()
         with self._builds.named(block.build) as run:
             run.progress(f"{config.id}: pass {block.number + 1}")
             run.get(config, "ab")
             self._cells.leave_out_what_does_not_fit(run, config)
-            self._measure(run, config, block)
+            self._measure(run, config, block, out_of_it)
         self._note_length(block, time.monotonic() - began)
 
-    def _stay_at_once(self, config: Config, up: Sequence[Block]) -> None:
+    def _stay_at_once(self, config: Config, up: Sequence[Block], out_of_it: set[str]) -> None:
         """All builds are up: round by round and cell by cell they take turns, so that the seconds between two of them are few."""
         if len(up) < 2:
             return
@@ -292,11 +280,19 @@ class Ab:
                 self._cells.leave_out_what_does_not_fit(run, config)
         self._note_caches(config, up)
         for count, key, build in turns(up, self._builds.names, self._cells.of(config)):
+            if out_of_it & {build, self._builds.names[0]}:
+                continue
             with self._builds.named(build) as run:
-                run.speed.turn(config, key, count, certain=up[0].first_round + up[0].rounds, natural=COMPARED)
+                try:
+                    run.speed.turn(
+                        config, key, count, certain=up[0].first_round + up[0].rounds, natural=COMPARED
+                    )
+                except AcceptLengthWrong as error:
+                    self._note_fault(config, build, str(error), out_of_it)
         for one in up:
-            with self._builds.named(one.build) as run:
-                self._measure(run, config, one)
+            if one.build not in out_of_it:
+                with self._builds.named(one.build) as run:
+                    self._measure(run, config, one, out_of_it)
         self._note_length(up[0], (time.monotonic() - began) / len(up))
 
     def _note_caches(self, config: Config, up: Sequence[Block]) -> None:
@@ -310,9 +306,18 @@ class Ab:
         self._progress(text)
         self._keep("warning", text=text)
 
-    def _measure(self, run: BuildRun, config: Config, block: Block) -> None:
+    def _measure(self, run: BuildRun, config: Config, block: Block, out_of_it: set[str]) -> None:
         for key in self._cells.of(config):
-            run.speed.measure(config, key, at_least=block.first_round + block.rounds, natural=COMPARED)
+            try:
+                figures = run.speed.measure(
+                    config, key, at_least=block.first_round + block.rounds, natural=COMPARED
+                )
+            except AcceptLengthWrong as error:
+                self._note_fault(config, run.spec.name, str(error), out_of_it)
+                return
+            if figures.accept_length is None:
+                self._note_fault(config, run.spec.name, NO_STEPS, out_of_it)
+                return
 
     def _note_length(self, block: Block, seconds: float) -> None:
         """How long a stay takes; the first also judges, and measures the baseline."""

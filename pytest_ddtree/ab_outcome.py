@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_ddtree.exactness.verdict import Verdict
-from pytest_ddtree.report.comparison import lines, undecided_lines, unrest_line, verdict_lines
+from pytest_ddtree.report.comparison import fault_line, lines, undecided_lines, unrest_line, verdict_lines
 from pytest_ddtree.results.change import Change, Comparison
 from pytest_ddtree.results.gates import Gate
 
@@ -25,6 +25,8 @@ class AbOutcome:
     """Whether what is undecided fails."""
     stopped: str = ""
     """Why there were no more passes although something was undecided."""
+    faults: tuple[tuple[str, str], ...] = ()
+    """(build, what is wrong with its server although its answers may be right)."""
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -40,7 +42,16 @@ class AbOutcome:
             if one.confirmed
             for change in one.worse
         ]
-        return (*corrupt, *slower, *((*self.unconfirmed, *self._undecided()) if self.strict else ()))
+        return (
+            *corrupt,
+            *self._wrong,
+            *slower,
+            *((*self.unconfirmed, *self._undecided()) if self.strict else ()),
+        )
+
+    @property
+    def _wrong(self) -> tuple[str, ...]:
+        return tuple(fault_line(build, self.config, text) for build, text in self.faults)
 
     @property
     def unconfirmed(self) -> tuple[str, ...]:
@@ -88,6 +99,7 @@ class AbOutcome:
     def properties(self) -> list[tuple[str, str]]:
         """What the test of it tells JUnit: the outcome of each build, and each sentence of what is undecided."""
         found = [(f"ddtree.build.{one.now}", _worst(one)) for one in self.comparisons]
+        found += [("ddtree.fault", text) for text in self._wrong]
         found += [("ddtree.undecided", text) for text in (*self.unconfirmed, *self._undecided())]
         found += [
             ("ddtree.unrest", f"{one.unrest:.3f}") for one in self.comparisons if one.unrest is not None
@@ -105,7 +117,7 @@ class AbOutcome:
 
     def lines(self) -> list[str]:
         """The tables of exactness and ratios."""
-        text = verdict_lines(self.judged)
+        text = [*verdict_lines(self.judged), *self._wrong]
         for comparison in self.comparisons:
             text += ["", *lines(comparison)]
         if self.stopped:

@@ -129,6 +129,7 @@ def ddtree_measure(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[
         request.getfixturevalue("ddtree_server")
 
     def measure(key: CellKey) -> CellFigures:
+        from pytest_ddtree.measuring import NO_STEPS
         from pytest_ddtree.speed import Infeasible
 
         if config.speculative:
@@ -153,10 +154,7 @@ def ddtree_measure(request: pytest.FixtureRequest, ddtree_run: Run) -> Callable[
         except Infeasible as reason:
             pytest.skip(f"{reason.kind}: {reason}")
         if config.speculative and figures.accept_length is None:
-            pytest.fail(
-                f"{config.id}: the server reports no verify steps (spec_verify_ct): it answers without speculation",
-                pytrace=False,
-            )
+            pytest.fail(f"{config.id}: {NO_STEPS}", pytrace=False)
         return figures
 
     return measure

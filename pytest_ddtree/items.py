@@ -162,6 +162,14 @@ def by_config(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     return ordered
 
 
+def _beyond_a_comparison(items: Sequence[pytest.Item]) -> list[str]:
+    """Clauses of the contract and coding problems among the items, in words: a comparison of builds judges nothing like them."""
+    clauses = {clause for item in items if (clause := clause_of(item)) is not None}
+    problems = {problem.task_id for item in items if (problem := problem_of(item)) is not None}
+    counts = ((len(clauses), "clause", " of the contract"), (len(problems), "coding problem", ""))
+    return [f"{count} {what}{'s' if count > 1 else ''}{rest}" for count, what, rest in counts if count]
+
+
 class Sorter:
     """Sorts by config after every other plugin has reordered: a server of 590 GB is started once, whatever `--ff` does."""
 
@@ -178,6 +186,7 @@ class Sorter:
         self._replays = replays
         self._smoke = smoke
         self._long: list[str] = []
+        self._unbuilt: list[str] = []
         self._wants = {TOGETHER_FIXTURE: compares, SEARCH_FIXTURE: searches}
 
     def _wanted(self, item: pytest.Item) -> bool:
@@ -198,12 +207,17 @@ class Sorter:
         return all(wanted or fixture not in names for fixture, wanted in self._wants.items())
 
     def left_out(self) -> list[str]:
-        """What the profile took out of the selection: a short proof must not be taken for the whole one."""
-        if not self._long:
-            return []
-        return [
-            f"--ddtree-profile smoke leaves out {len(self._long)} of what was selected: {', '.join(self._long)}"
-        ]
+        """What the profile, or a comparison of builds, took out of the selection: a short proof must not be taken for the whole one."""
+        found = []
+        if self._long:
+            names = ", ".join(self._long)
+            found.append(f"--ddtree-profile smoke leaves out {len(self._long)} of what was selected: {names}")
+        if self._unbuilt:
+            names = " and ".join(self._unbuilt)
+            found.append(
+                f"--ddtree-build compares answers and speed, and leaves out of what was selected: {names}; a session of one build runs them"
+            )
+        return found
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
@@ -222,6 +236,8 @@ class Sorter:
                 clause_of(item) or getattr(item, "originalname", item.name) for item in left if is_long(item)
             ]
             self._long = list(dict.fromkeys(names))
+        if self._builds:
+            self._unbuilt = _beyond_a_comparison(left)
         if left:
             config.hook.pytest_deselected(items=left)
         items[:] = by_config(kept)

@@ -29,6 +29,9 @@ from pytest_ddtree.workload.rounds import SamplingRule
 from pytest_ddtree.workload.selfcheck import ClientLimits
 from pytest_ddtree.workload.steps import wrong_steps
 
+NO_STEPS = "the server reports no verify steps (spec_verify_ct): it answers without speculation"
+"""What a speculative config without an accept length is."""
+
 
 class AcceptLengthWrong(AssertionError):
     """The server reports verify steps that cannot be true: a verdict on the server, so the test fails."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.grid import CellKey
-from pytest_ddtree.report.comparison import lines, unrest_line, verdict_lines
+from pytest_ddtree.report.comparison import fault_line, lines, unrest_line, verdict_lines
 from pytest_ddtree.report.findings import Report, unfinished
 from pytest_ddtree.report.show_cli import add_directory, passed_over
 from pytest_ddtree.results.change import Comparison
@@ -93,6 +93,7 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
         return 2
     base, *others = names
     design = _design(stored)
+    faulty = {(build, config) for build, config, _ in stored.faults}
     comparisons = [
         (
             config,
@@ -106,10 +107,13 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
         )
         for other in others
         for config in _compared(stored)
+        if not {(base, config), (other, config)} & faulty
     ]
     worst = _print(comparisons, as_json=as_json)
     if not as_json:
         print("\n".join(["", *verdict_lines(stored.judged)]))
+        for build, config, text in stored.faults:
+            print(fault_line(build, config, text))
         # How quiet the machine was, whose answers loop and whose starts take longer is said above.
         said = (
             *(line for _, one in comparisons if (line := unrest_line(one)) is not None),
@@ -118,7 +122,7 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
         for text in Report.of(stored).results.warnings:
             if not said or not text.endswith(said):
                 print(text)
-    if any(verdict.kind == "corrupt" for _, _, verdict in stored.judged):
+    if stored.faults or any(verdict.kind == "corrupt" for _, _, verdict in stored.judged):
         return 1
     errors = [one for one in stored.results.failing.values() if one.outcome == "error"]
     for one in errors:

@@ -46,6 +46,11 @@ def lines(comparison: Comparison) -> list[str]:
     return text
 
 
+def fault_line(build: str, config: str, text: str) -> str:
+    """What is wrong with the server of a build, whatever it answers."""
+    return f"{config}: build {build}: {text}"
+
+
 def apart_line(comparison: Comparison) -> str | None:
     """Why intervals may leave out 1 where nothing is called a change; None where none does."""
     apart, alpha = comparison.apart, min((change.alpha for change in comparison.changes), default=1.0)

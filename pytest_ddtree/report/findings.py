@@ -35,6 +35,7 @@ class Report:
             stored.judged,
             [gate for build in stored.builds.values() for gate in build.gates],
             stored.results.failing.values(),
+            faults=[(build_place(build, config), text) for build, config, text in stored.faults],
             warnings=[*stored.results.warnings, *unfinished(stored)],
             strict=stored.results.strict,
         )
@@ -58,23 +59,31 @@ def unfinished(stored: StoredRun) -> tuple[str, ...]:
     )
 
 
+def build_place(build: str, config: str) -> str:
+    """How a report names a config of one of several builds."""
+    return f"{config} on build {build}"
+
+
 def of_builds(
     judged: Iterable[tuple[str, str, Verdict]],
     gates: Iterable[Mapping[str, Any]],
     failing: Iterable[Failing],
     *,
+    faults: Iterable[tuple[str, str]] = (),
     warnings: Iterable[str] = (),
     strict: bool = False,
 ) -> Results:
     """What a comparison of builds found, for reports: (build, against whose answers, verdict), gates, tests that did not pass."""
-    results = Results(strict=strict, gates=list(gates), warnings=list(warnings))
+    results = Results(strict=strict, gates=list(gates), faults=list(faults), warnings=list(warnings))
     for build, against, verdict in judged:
-        name = f"{verdict.config} on build {build}"
+        name = build_place(build, verdict.config)
         results.verdicts.setdefault(name if against == build else f"{name} against {against}", []).append(
             verdict
         )
-    bad = any(not verdict.passed for _, _, verdict in judged) or any(
-        _fails(gate, results) for gate in results.gates
+    bad = (
+        any(not verdict.passed for _, _, verdict in judged)
+        or bool(results.faults)
+        or any(_fails(gate, results) for gate in results.gates)
     )
     # Gates and verdicts say it better than the failed test.
     results.failing = {one.nodeid: one for one in failing if not bad or one.outcome == "error"}
@@ -105,6 +114,8 @@ def findings(results: Results) -> list[Finding]:
         if summary.corrupt:
             text = f"{summary.config}: {summary.corrupt} of {summary.problems} coding answers are corrupt; {summary.comparison}"
             found.append(Finding("failure", f"{summary.config}: corrupt coding answers", text))
+    for place, text in results.faults:
+        found.append(Finding("failure", f"{place} is not as it should be", f"{place}: {text}"))
     for gate in results.gates:
         title = f"{gate['what']}: {gate['metric']} {gate['outcome']}"
         if _fails(gate, results):

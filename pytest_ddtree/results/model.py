@@ -343,6 +343,8 @@ class Results:
     """Tests that did not pass, by node id."""
     recorded: list[str] = field(default_factory=list)
     """What became expected figures, as lines."""
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """In a comparison of builds: (config on which build, what is wrong with its server) that failed the test."""
     strict: bool = False
     """Whether what is undecided fails."""
     gates: list[Mapping[str, Any]] = field(default_factory=list)

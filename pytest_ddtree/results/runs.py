@@ -60,6 +60,8 @@ class StoredRun:
     """In a comparison of builds: the results of each."""
     judged: list[tuple[str, str, Verdict]] = field(default_factory=list)
     """In a comparison of builds: (build, whose non-speculative answers it was judged against, verdict)."""
+    faults: list[tuple[str, str, str]] = field(default_factory=list)
+    """In a comparison of builds: (build, config, what is wrong with its server whatever it answers)."""
     ab: Mapping[str, Any] = field(default_factory=dict)
     """In a comparison of builds: how they took turns and what is judged, as `AbDesign.as_json`; empty in other runs."""
     compared: set[str] = field(default_factory=set)
@@ -238,6 +240,8 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         _take_gate(results, {**record["gate"], "text": str(record["gate"]["text"])})
     elif kind == "test":
         run.results.note_test(str(record["nodeid"]), str(record["outcome"]), str(record["text"]))
+    elif kind == "fault":
+        run.faults.append((str(record["build"]), str(record["config"]), str(record["text"])))
     elif kind == "compared":
         run.compared.add(str(record["config"]))
     elif kind == "ab":

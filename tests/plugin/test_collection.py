@@ -258,6 +258,37 @@ def test_the_smoke_profile_names_what_it_leaves_out(project: pytest.Pytester) ->
     assert "test_contract[stop-strings]" not in result.stdout.str()
 
 
+def test_a_comparison_of_builds_names_what_it_leaves_out(project: pytest.Pytester) -> None:
+    """Nobody should take its silence for a contract that was kept, or an eval that was solved."""
+    project.makepyfile(
+        test_parts="""
+        import pytest
+
+        @pytest.mark.exactness
+        def test_contract(ddtree_clause):
+            pass
+
+        @pytest.mark.coding
+        def test_problem(ddtree_problem):
+            pass
+
+        @pytest.mark.exactness
+        def test_builds(ddtree_config, ddtree_ab):
+            pass
+        """
+    )
+    builds = ("--ddtree-budget=8", "--ddtree-build=base=args:", "--ddtree-build=other=args:")
+    both = project.runpytest_inprocess("--collect-only", "-m", "exactness or coding", *builds)
+    both.stdout.fnmatch_lines(
+        [
+            "ddtree: --ddtree-build compares * leaves out *: 28 clauses of the contract and 60 coding problems; *"
+        ]
+    )
+    assert "test_builds[" in both.stdout.str()
+    alone = project.runpytest_inprocess("--collect-only", "-k", "test_builds", *builds)
+    assert "leaves out" not in alone.stdout.str()
+
+
 def test_suites_that_are_not_in_the_package_are_refused_by_the_folders_to_use(
     project: pytest.Pytester,
 ) -> None:

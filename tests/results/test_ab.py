@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -18,6 +19,7 @@ from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.grid import CellKey, Config
 from pytest_ddtree.options import make_settings
 from pytest_ddtree.report import compare_cli
+from pytest_ddtree.report.findings import Report, findings
 from pytest_ddtree.results.builds import parse_builds
 from pytest_ddtree.results.runs import find_runs, read_run
 from pytest_ddtree.results.store import parse
@@ -46,6 +48,12 @@ def outcome_of(results: Path, *builds: str, said: list[str] | None = None, **giv
     finally:
         ab.close()
 
+
+ROOT = Path(__file__).parents[2]
+CLAMPED = (
+    "budget = args.speculative_ddtree_budget if args.speculative_ddtree_budget is not None else block - 1"
+)
+"""After this line a budget can be cut."""
 
 FINE = "args:--log-level info"
 SLOW = "args:--plant slower:300"
@@ -126,6 +134,61 @@ def test_a_cell_that_a_build_cannot_hold_is_left_out_and_the_others_are_compared
     assert warning in read_run(path).results.warnings
     assert compare_cli.run([str(path)]) == int(small == "patched")
     assert warning in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", ["false", "true"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("silent_fallback", "it answers without speculation"),
+        ("cache_leaks:4", "cache tokens are not free again"),
+        ("accept_over_reported", "verify steps and sent"),
+    ],
+)
+def test_a_build_whose_answers_are_right_and_that_is_not_as_it_should_be_is_named(
+    tmp_path: Path, fault: str, said: str, at_once: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of them fails a session of that build alone; the first is faster than the base on a model as small as this."""
+    outcome = outcome_of(
+        tmp_path, f"base={FINE}", f"patched=args:--plant {fault} --enable-metrics", ab_at_once=at_once, client_lag="10"
+    )  # fmt: skip
+    assert all(verdict.passed for _, _, verdict in outcome.judged)
+    assert {build for build, _ in outcome.faults} == {"patched"}
+    assert all(said in text for _, text in outcome.faults)
+    assert outcome.failures == tuple(f"{CONFIG.id}: build patched: {text}" for _, text in outcome.faults)
+    assert outcome.comparisons == ()
+    assert set(outcome.failures) < set(outcome.lines())
+    (path,) = find_runs(tmp_path)
+    found = [one for one in findings(Report.of(read_run(path)).results) if one.weight == "failure"]
+    assert [one.text for one in found] == [
+        f"{CONFIG.id} on build patched: {text}" for _, text in outcome.faults
+    ]
+    assert compare_cli.run([str(path)]) == 1
+    printed = capsys.readouterr().out
+    assert all(failure in printed for failure in outcome.failures)
+    assert "better" not in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", ["base", "patched"])
+def test_a_build_that_does_not_run_what_was_asked_is_named(tmp_path: Path, build: str) -> None:
+    """A checkout in which a budget is cut on the way from the command line to the engine."""
+    checkout = tmp_path / "checkout"
+    shutil.copytree(
+        ROOT / "pytest_ddtree", checkout / "pytest_ddtree", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    launch = checkout / "pytest_ddtree" / "reference" / "launch.py"
+    text = launch.read_text("utf-8")
+    assert text.count(CLAMPED) == 1
+    launch.write_text(text.replace(CLAMPED, f"{CLAMPED}\n    budget = min(budget, 2)"), "utf-8")
+    builds = {"base": FINE, "patched": FINE, build: str(checkout)}
+    outcome = outcome_of(
+        tmp_path / "results", *(f"{name}={where}" for name, where in builds.items()), client_lag="10"
+    )
+    assert {name for name, _ in outcome.faults} == {build}
+    assert all(f"this is not {CONFIG.id}: budget: asked 8, " in text for _, text in outcome.faults)
+    assert outcome.comparisons == ()
 
 
 def test_where_no_cell_is_left_there_is_no_comparison() -> None:
