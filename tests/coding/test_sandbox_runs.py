@@ -132,6 +132,89 @@ def test_the_traceback_shows_the_solution_and_nothing_of_ours(sandbox: Sandbox) 
     ]
 
 
+RAISES = """
+def f():
+    try:
+        raise ValueError(0)
+    except ValueError:
+        raise BadInput("negative")
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass BadInput(Exception):\n    reason: str\n",
+        (
+            "from dataclasses import dataclass\n@dataclass(frozen=True, slots=True)\nclass BadInput(Exception):\n    reason: str\n"
+            "    def __str__(self): return self.reason\n"
+        ),
+        (
+            "class BadInput(Exception):\n    __slots__ = ()\n    def __setattr__(self, *_): raise AttributeError('immutable')\n"
+            "    def __delattr__(self, *_): raise AttributeError('immutable')\n"
+        ),
+        "class BadInput(Exception):\n    def __setattr__(self, name, value): pass\n",
+        "class BadInput(Exception):\n    __cause__ = property(lambda self: None)\n",
+        "class BadInput(Exception):\n    __cause__ = property(lambda self: BadInput('without end'))\n",
+        "class BadInput(Exception):\n    __context__ = property(lambda self: BadInput('without end'))\n",
+        "class BadInput(Exception):\n    __cause__ = 5\n    __context__ = 'x'\n    __suppress_context__ = None\n",
+        "class BadInput(Exception):\n    def __getattribute__(self, name): raise RuntimeError(name)\n",
+        (
+            "class BadInput(Exception):\n    def __getattribute__(self, name):\n"
+            "        return BadInput('without end') if name in ('__cause__', '__context__') else super().__getattribute__(name)\n"
+        ),
+        "class BadInput(Exception):\n    __traceback__ = property(lambda self: 1 / 0)\n",
+        "class BadInput(Exception):\n    __notes__ = property(lambda self: 1 / 0)\n",
+        "class Slotted(Exception):\n    __slots__ = ('reason',)\nclass BadInput(Slotted):\n    __cause__ = __context__ = None\n",
+    ],
+    ids=[
+        *("frozen", "frozen_with_slots", "immutable", "keeps_nothing", "cause", "endless_causes", "endless_contexts", "no_links"),
+        *("no_attributes", "endless_attributes", "no_traceback", "no_notes", "slots"),
+    ],
+)  # fmt: skip
+def test_an_exception_is_shown_with_line_type_and_text_whatever_its_class_refuses(
+    sandbox: Sandbox, source: str
+) -> None:
+    (result,) = sandbox.run_function(source + RAISES, "f", [((), {})])
+    assert isinstance(result, Raised), result
+    assert result.type_name == "BadInput"
+    number = (source + RAISES).splitlines().index('        raise BadInput("negative")') + 1
+    assert result.traceback.splitlines() == [
+        f'  File "<solution>", line {number}, in f',
+        '    raise BadInput("negative")',
+        "solution.BadInput: negative",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raised", "last"),
+    [
+        ("ExceptionGroup('g', [ValueError(1)])", "ExceptionGroup: g (1 sub-exception)"),
+        ("Noted('x')", "solution.Noted: x\nfirst\nsecond"),
+        ("Silent()", "solution.Silent: <exception str() failed>"),
+        ("Bare()", "solution.Bare"),
+    ],
+)
+def test_the_last_line_of_an_exception_that_leads_on_to_others(
+    sandbox: Sandbox, raised: str, last: str
+) -> None:
+    source = """
+class Odd(Exception):
+    __cause__ = property(lambda self: Odd())
+class Noted(Odd):
+    def __init__(self, text):
+        super().__init__(text)
+        self.add_note("first")
+        self.add_note("second")
+class Silent(Odd):
+    def __str__(self): raise ValueError
+class Bare(Odd): pass
+"""
+    (result,) = sandbox.run_function(f"{source}\ndef f(): raise {raised}\n", "f", [((), {})])
+    assert isinstance(result, Raised), result
+    assert result.traceback.partition(f"    def f(): raise {raised}\n")[2] == last
+
+
 def test_long_tracebacks_are_cut(sandbox: Sandbox) -> None:
     (result,) = sandbox.run_function("def f(): return f()", "f", [((), {})])
     assert isinstance(result, Raised)

@@ -12,6 +12,11 @@ TEST_FILENAME: Final = "<test>"
 _MOST_FRAMES: Final = 12
 _HEAD_FRAMES: Final = 3
 _MOST_CHARACTERS: Final = 4000
+_CAUSE, _CONTEXT, _TRACEBACK = (
+    vars(BaseException)[name] for name in ("__cause__", "__context__", "__traceback__")
+)
+_LEADING: Final = frozenset({"__cause__", "__context__", "__suppress_context__", "__getattribute__"})
+"""With one of these a class decides what the standard writer takes for the cause."""
 
 
 def remember_source(source: str, filename: str) -> None:
@@ -25,7 +30,7 @@ def describe(error: BaseException, filename: str = FILENAME) -> str:
     Writing an exception as text runs methods of the solution, so whatever they raise is swallowed.
     """
     try:
-        text = "".join([*_calls(error.__traceback__, filename), *_last_lines(error)]).rstrip()
+        text = "".join([*_calls(_TRACEBACK.__get__(error), filename), *_last_lines(error)]).rstrip()
     except BaseException:
         text = type.__repr__(type(error))
     if len(text) > _MOST_CHARACTERS:
@@ -35,9 +40,43 @@ def describe(error: BaseException, filename: str = FILENAME) -> str:
 
 
 def _last_lines(error: BaseException) -> list[str]:
-    # Not shown, and yet looked at again and again: a long chain took all of a run's time.
-    error.__cause__ = error.__context__ = None
-    return traceback.format_exception_only(type(error), error)
+    # Not shown, and yet looked at again and again: a long chain took all of a run's time. Not by assignment, which a solution's
+    # class may refuse (a frozen dataclass does) or make something else of.
+    for link in (_CAUSE, _CONTEXT):
+        link.__set__(error, None)
+    try:
+        return _plainly(error) if _leads_on(error) else traceback.format_exception_only(type(error), error)
+    except BaseException:
+        return _plainly(error)
+
+
+def _leads_on(error: BaseException) -> bool:
+    """Whether the standard writer would go on to other exceptions: to the members of a group, or to what a class of the solution
+    gives out as the cause, which may have no end."""
+    if isinstance(error, BaseExceptionGroup):
+        return True
+    for kind in type.mro(type(error)):
+        if kind is BaseException:
+            break
+        if not _LEADING.isdisjoint(vars(kind)):
+            return True
+    return False
+
+
+def _plainly(error: BaseException) -> list[str]:
+    """Type, text and notes of an exception without any help of its class but `__str__`."""
+    kind = type(error)
+    name = type.__repr__(kind).removeprefix("<class '").removesuffix("'>").removeprefix("__main__.")
+    try:
+        said = str(error)
+    except BaseException:
+        said = "<exception str() failed>"
+    try:
+        noted = getattr(error, "__notes__", ())
+        notes = [f"\n{note}" for note in noted] if isinstance(noted, (list, tuple)) else []
+    except BaseException:
+        notes = []
+    return [f"{name}: {said}" if said else name, *notes]
 
 
 def _calls(link: TracebackType | None, filename: str) -> list[str]:
