@@ -8,14 +8,23 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
+import numpy as np
 from scipy import special
 
 from pytest_ddtree.coding.checking import printable
 from pytest_ddtree.coding.pairs import Judgement, Solved, contradiction
-from pytest_ddtree.coding.stats import Gate, Interval, mean_pass_at_k, paired_mean_loss, sign_flip
+from pytest_ddtree.coding.stats import (
+    Gate,
+    Interval,
+    mean_pass_at_k,
+    nothing_visible,
+    paired_mean_loss,
+    sign_flip,
+)
 
 _POWER: Final = 0.8
 _PRECISION: Final = 1e-4
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +115,8 @@ class SampledComparison:
     other: tuple[Interval, Interval]
     loss: Interval | None
     """Mean loss of pass@1 over the problems, with Student's interval; None for a single problem."""
+    passing: tuple[int, ...]
+    """Of each problem the baseline's samples that pass: what can be lost."""
     changed: int
     p: float
     gate: Gate
@@ -117,33 +128,43 @@ class SampledComparison:
         return self.gate.reached_by(net) and self.p <= self.gate.alpha
 
     @property
+    def solved(self) -> int:
+        """Number of problems of which the baseline passes a sample."""
+        return sum(1 for count in self.passing if count)
+
+    @property
     def smallest_visible_loss(self) -> float | None:
         """The loss of pass@1 that about 80 % of such comparisons would have shown; None where no loss could have.
 
-        A true loss comes on top of the spread that was seen: samples are lost at random, each with this chance. With 80 % the net loss
-        must then reach the margin and what the sign-flip test takes for chance (in normal approximation), and so many problems must
-        lose samples that the test can reject at all, 2^-m <= alpha.
+        A true loss comes on top of the spread that was seen, and only what passes on the baseline can be lost: each such sample with
+        the same chance. With 80 % the net loss must then reach the margin and what the sign-flip test takes for chance (in normal
+        approximation), and so many problems must lose samples that the test can reject at all, 2^-m <= alpha.
         """
-        least = math.ceil(-math.log2(self.gate.alpha))
-        if self.loss is None or not self._shows(1.0, least):
+        if self.loss is None or not self._shows(1.0):
             return None
         low, high = 0.0, 1.0
         while high - low > _PRECISION:
             middle = (low + high) / 2
-            low, high = (low, middle) if self._shows(middle, least) else (middle, high)
-        return high
+            low, high = (low, middle) if self._shows(middle) else (middle, high)
+        return high * self.baseline[0].value
 
-    def _shows(self, loss: float, least: int) -> bool:
-        """Whether a true loss is found in 80 % of comparisons; `least` problems with a loss are the fewest that the test rejects."""
+    def _shows(self, chance: float) -> bool:
+        """Whether it is found in 80 % of comparisons that each sample that passes on the baseline is lost with this chance."""
         assert self.loss is not None
         quantile = NormalDist().inv_cdf
         error = (self.loss.high - self.loss.low) / 2 / float(special.stdtrit(self.n - 1, 0.975))
-        variance = error**2 + loss * (1 - loss) / (self.k * self.n)
-        chance = quantile(1 - self.gate.alpha) * math.sqrt(variance + loss**2 / self.n)
-        if loss - max(self.gate.margin, chance) < quantile(_POWER) * math.sqrt(variance):
+        rates = np.array(self.passing) / self.k
+        loss = chance * float(rates.mean())
+        thinned = loss * (1 - chance) / (self.k * self.n)
+        # Half of the spread is this config's own, and goes with the samples that are lost; the rates squared have some of the other.
+        variance = error**2 * (1 + (1 - chance) ** 2) / 2 + thinned
+        squares = error**2 * (1 - chance) + thinned + float(((chance * rates) ** 2).sum()) / self.n**2
+        # Without any spread no problem gains, and it is only how many lose that the test asks for.
+        by_chance = quantile(1 - self.gate.alpha) * math.sqrt(squares) if error > _ROUNDING else 0.0
+        if loss - max(self.gate.margin, by_chance) < quantile(_POWER) * math.sqrt(variance) - _ROUNDING:
             return False
-        losing = 1 - (1 - loss) ** self.k
-        return self.n >= least and float(special.bdtrc(least - 1, self.n, losing)) >= _POWER
+        least = max(1, math.ceil(-math.log2(self.gate.alpha) - _ROUNDING))
+        return _at_least(least, [1 - (1 - chance) ** count for count in self.passing if count]) >= _POWER
 
     def __str__(self) -> str:
         verdict = "regression" if self.failed else "no regression detected"
@@ -155,7 +176,7 @@ class SampledComparison:
         worth = (
             f"a loss of about {seen:.1%} or more would have been seen with 80% power"
             if seen is not None
-            else f"{self.n} problems are too few to see any loss"
+            else nothing_visible(self.solved, self.n)
         )
         return (
             f"{verdict}: n={self.n} problems, {self.k} samples each, {', '.join(at)}{loss}, {self.changed} problems differ, "
@@ -182,7 +203,18 @@ def compare_samples(pairs: Sequence[SampledPair], gate: Gate) -> SampledComparis
         baseline=rates(0),
         other=rates(1),
         loss=paired_mean_loss([difference / k for difference in differences]) if len(told) > 1 else None,
+        passing=tuple(base for base, _ in counts),
         changed=sum(1 for difference in differences if difference),
         p=sign_flip(differences),
         gate=gate,
     )
+
+
+def _at_least(count: int, chances: Sequence[float]) -> float:
+    """The chance that at least so many of some independent things happen."""
+    fewer = np.zeros(count)
+    fewer[0] = 1.0
+    for chance in chances:
+        fewer[1:] = fewer[1:] * (1 - chance) + fewer[:-1] * chance
+        fewer[0] *= 1 - chance
+    return 1.0 - float(fewer.sum())

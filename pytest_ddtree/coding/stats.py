@@ -163,15 +163,18 @@ class Gate:
         """Whether so many flips among `n` problems are a regression."""
         return losses - gains >= self.least_net_loss(n) and mcnemar(losses, gains) <= self.alpha
 
-    def power(self, n: int, loss: float, noise: float = 0.0) -> float:
+    def power(self, n: int, loss: float, noise: float = 0.0, *, solved: int | None = None) -> float:
         """The chance that the gate fails where a true net `loss` comes on top of noise.
 
-        `noise` is the rate at which problems flip for no reason, each way. Exact: a sum over the numbers of
-        flips and of losses among them. Raises ValueError if the rates do not fit into 1.
+        `noise` is the rate at which problems flip for no reason, each way; both are rates of the `n` problems. With `solved`, as many
+        of them are solved by the baseline: only these can be lost, only the others gained. Without, any can be either. Exact: a sum
+        over the outcomes. Raises ValueError if the rates do not fit into 1, or into what can be lost and gained.
         """
         lost, gained = noise + loss, noise
         if n < 1 or loss < 0 or noise < 0 or lost + gained > 1 + _ROUNDING:
             raise ValueError(f"no rates: n={n}, loss={loss}, noise={noise}")
+        if solved is not None:
+            return self._power_of_solved(n, solved, lost, gained)
         flip = min(1.0, lost + gained)
         if flip == 0:
             return 0.0
@@ -181,20 +184,39 @@ class Gate:
         tail = np.where(needed > flips, 0.0, special.bdtrc(needed - 1.0, flips, lost / flip))
         return float(np.clip((weights * tail).sum(), 0.0, 1.0))
 
-    def smallest_visible_loss(self, n: int, noise: float = 0.0, power: float = 0.8) -> float | None:
-        """The smallest true net loss that `n` problems show with the given power; None if not even the largest.
+    def smallest_visible_loss(
+        self, n: int, noise: float = 0.0, power: float = 0.8, *, solved: int | None = None
+    ) -> float | None:
+        """The smallest true net loss that `n` problems show with the given power; None if not even the largest, of all that are `solved`.
 
         This is what "no regression found" is worth: losses below it go unseen more often than 1 - power.
         """
-        if not 0 <= noise <= 0.5:
+        if not 0 <= noise <= (0.5 if solved is None else 1.0):
             raise ValueError(f"noise must lie between 0 and 0.5: {noise}")
-        low, high = 0.0, 1.0 - 2 * noise
-        if self.power(n, high, noise) < power:
+        low, high = 0.0, 1.0 - 2 * noise if solved is None else solved / n - noise
+        if high < 0 or self.power(n, high, noise, solved=solved) < power:
             return None
         while high - low > 1e-5:
             middle = (low + high) / 2
-            low, high = (low, middle) if self.power(n, middle, noise) >= power else (middle, high)
+            seen = self.power(n, middle, noise, solved=solved) >= power
+            low, high = (low, middle) if seen else (middle, high)
         return high
+
+    def _power_of_solved(self, n: int, solved: int, lost: float, gained: float) -> float:
+        """Losses among the solved problems and gains among the others, each at random with the rate that makes so many of all."""
+        others = n - solved
+        if not 0 <= solved <= n or lost * n > solved + _ROUNDING * n or gained * n > others + _ROUNDING * n:
+            raise ValueError(f"no rates: {solved} of {n} solved, {lost} lost, {gained} gained")
+        if not solved:
+            return 0.0
+        weights = _binomial(others, min(1.0, gained * n / others) if others else 0.0)
+        needed = np.array(_losses_needed_beside(self, n)[: others + 1])
+        tail = np.where(
+            needed > solved,
+            0.0,
+            special.bdtrc(np.minimum(needed - 1.0, solved), solved, min(1.0, lost * n / solved)),
+        )
+        return float(np.clip((weights * tail).sum(), 0.0, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +235,11 @@ class Comparison:
         return self.both + self.losses + self.gains + self.neither
 
     @property
+    def solved(self) -> int:
+        """Number of problems that the baseline solves."""
+        return self.both + self.losses
+
+    @property
     def p(self) -> float:
         """p of the one-sided exact McNemar test."""
         return mcnemar(self.losses, self.gains)
@@ -224,11 +251,11 @@ class Comparison:
 
     @property
     def smallest_visible_loss(self) -> float | None:
-        """The loss that this comparison would have shown in four of five cases, given the flips it saw.
+        """The loss that this comparison would have shown in four of five cases, given the flips it saw; None where none would.
 
-        The rarer kind of flip is taken as noise, the same each way.
+        Only what the baseline solves can be lost. The gains are taken as noise, the same each way: no loss makes them.
         """
-        return self.gate.smallest_visible_loss(self.n, min(self.losses, self.gains) / self.n)
+        return self.gate.smallest_visible_loss(self.n, self.gains / self.n, solved=self.solved)
 
     def __str__(self) -> str:
         """One line: n, discordant pairs, net loss with its interval, p, and what would have been seen."""
@@ -237,13 +264,18 @@ class Comparison:
         worth = (
             f"a loss of {seen:.1%} or more would have been seen with 80% power"
             if seen is not None
-            else f"{self.n} problems are too few to see any loss with 80% power"
+            else nothing_visible(self.solved, self.n)
         )
         verdict = "regression" if self.failed else "no regression detected"
         return (
             f"{verdict}: n={self.n}, lost {self.losses}, gained {self.gains}, net loss {loss},"
             f" p={self.p:.3g} (gate: p<={self.gate.alpha:g} and net loss>={self.gate.margin:.1%}); {worth}"
         )
+
+
+def nothing_visible(solved: int, n: int) -> str:
+    """What a comparison in which no loss would have been seen is worth, in words."""
+    return f"the baseline solves {solved} of {n} problems, too few to see any loss with 80% power: even losing all of them may pass"
 
 
 def compared(baseline: Sequence[bool], other: Sequence[bool], gate: Gate | None = None) -> Comparison:
@@ -287,6 +319,20 @@ def _losses_needed(gate: Gate, n: int) -> tuple[int, ...]:
     for flips in range(n + 1):
         lost = max(lost, math.ceil((flips + least) / 2))
         while lost <= flips and float(special.bdtrc(lost - 1, flips, 0.5)) > gate.alpha:
+            lost += 1
+        needed.append(lost)
+    return tuple(needed)
+
+
+@lru_cache(maxsize=64)
+def _losses_needed_beside(gate: Gate, n: int) -> tuple[int, ...]:
+    """For each number of gains the fewest losses beside them that fail."""
+    needed: list[int] = []
+    least = gate.least_net_loss(n)
+    lost = 0
+    for gains in range(n + 1):
+        lost = max(lost, gains + least)
+        while float(special.bdtrc(lost - 1, lost + gains, 0.5)) > gate.alpha:
             lost += 1
         needed.append(lost)
     return tuple(needed)

@@ -110,14 +110,72 @@ def test_what_a_pass_with_one_sample_is_worth_is_what_it_is_without_samples(n: i
     assert visible == pytest.approx(GATE.smallest_visible_loss(n), abs=0.003)
 
 
+def weak(n: int, solved: int, k: int, gate: Gate, chance: float = 0.0, seed: int = 0) -> SampledComparison:
+    """A baseline that passes all samples of some problems and none of the others; here each is lost with a chance."""
+    random = np.random.default_rng(seed)
+    lost = random.binomial(k, chance, solved).tolist()
+    return compare_samples([*(sampled(k, k - x, k) for x in lost), *[sampled(0, 0, k)] * (n - solved)], gate)
+
+
+@pytest.mark.parametrize(
+    ("n", "solved", "k"),
+    [(20, 5, 4), (30, 6, 4), (40, 8, 4), (40, 12, 4), (40, 40, 4), (60, 7, 8), (164, 9, 2)],
+)
+@pytest.mark.parametrize("margin", [0.0, 0.05])
+def test_a_promised_loss_is_one_that_can_occur_and_that_is_seen(
+    n: int, solved: int, k: int, margin: float
+) -> None:
+    gate = Gate(margin=margin)
+    promised = weak(n, solved, k, gate).smallest_visible_loss
+    if promised is None:
+        assert not weak(n, solved, k, gate, 1.0).failed
+        return
+    assert promised <= solved / n
+    found = sum(weak(n, solved, k, gate, promised * n / solved, seed).failed for seed in range(200)) / 200
+    assert 0.75 <= found <= 0.95
+
+
+@given(
+    n=st.integers(2, 40),
+    share=st.floats(0, 1),
+    k=st.integers(1, 4),
+    gate=st.builds(Gate, st.sampled_from([1e-6, 0.001, 0.0625, 0.05, 0.3]), st.floats(0, 0.5)),
+)
+def test_no_loss_is_promised_where_losing_everything_passes(n: int, share: float, k: int, gate: Gate) -> None:
+    solved = round(share * n)
+    compared = weak(n, solved, k, gate)
+    promised = compared.smallest_visible_loss
+    assert (promised is not None) == weak(n, solved, k, gate, 1.0).failed
+    assert promised is None or promised <= solved / n
+    too_few = f"the baseline solves {solved} of {n} problems, too few to see any loss with 80% power"
+    assert (too_few in str(compared)) == (promised is None)
+    assert ("would have been seen" in str(compared)) == (promised is not None)
+
+
+def test_a_report_says_that_too_few_problems_are_solved() -> None:
+    pairs = [sampled(4, 4, 4)] * 4 + [sampled(0, 0, 4)] * 16
+    assert summarise_samples("b8", pairs, GATE).comparison.endswith(
+        "; the baseline solves 4 of 20 problems, too few to see any loss with 80% power: even losing all of them may pass"
+    )
+
+
+RATES = {
+    "strong": lambda random, n: random.beta(2.0, 0.7, n),
+    "weak": lambda random, n: random.beta(0.3, 1.5, n),
+    "few": lambda random, n: np.where(np.arange(n) < n // 5, 1.0, 0.0),
+    "few and unsteady": lambda random, n: np.select([np.arange(n) < n // 8, np.arange(n) < n // 3], [1.0, 0.3]),
+}  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "k"), [(20, 3), (60, 8)])
+@pytest.mark.parametrize(("n", "k"), [(30, 3), (60, 8)])
 @pytest.mark.parametrize("same", [True, False], ids=["same answers", "other seeds"])
+@pytest.mark.parametrize("kind", RATES)
 def test_the_loss_that_would_have_been_seen_is_seen_in_four_of_five_comparisons(
-    n: int, k: int, same: bool
+    n: int, k: int, same: bool, kind: str
 ) -> None:
     random = np.random.default_rng(n + same)
-    rates = random.beta(2.0, 0.7, n)
+    rates = RATES[kind](random, n)
 
     def compared(loss: float) -> SampledComparison:
         base = random.random((n, k)) < rates[:, None]
@@ -127,6 +185,7 @@ def test_the_loss_that_would_have_been_seen_is_seen_in_four_of_five_comparisons(
         return compare_samples([sampled(mine, theirs, k) for mine, theirs in counts], GATE)
 
     promised = sorted(compared(0.0).smallest_visible_loss or 1.0 for _ in range(15))[7]
+    assert promised <= rates.mean()
     found = sum(compared(promised).failed for _ in range(200)) / 200
     assert 0.7 <= found <= 0.95
 

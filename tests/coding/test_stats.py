@@ -151,7 +151,10 @@ class TestPairedTests:
         assert sign_flip([1] * 1_000) == pytest.approx(2.0**-1000)
 
     @given(
-        st.lists(st.floats(-1, 1), min_size=2, max_size=30).filter(lambda d: np.std(d) > 1e-6), CONFIDENCES
+        st.lists(st.floats(-1, 1).map(lambda one: round(one, 9)), min_size=2, max_size=30).filter(
+            lambda d: np.std(d) > 1e-6
+        ),
+        CONFIDENCES,
     )
     def test_mean_loss_is_scipys_t_interval(self, differences: list[float], confidence: float) -> None:
         interval = paired_mean_loss(differences, confidence)
@@ -244,6 +247,55 @@ class TestGate:
             assert gate.power(n, seen, noise) >= 0.8 - 1e-9
             assert seen < 2e-5 or gate.power(n, max(0.0, seen - 1e-4), noise) < 0.8
 
+    @given(
+        st.integers(1, 12),
+        st.floats(0, 1),
+        st.floats(0, 1),
+        st.floats(0, 1),
+        st.sampled_from([0.0, 0.1, 0.25]),
+    )
+    def test_power_of_a_weak_baseline_is_the_sum_over_all_outcomes(
+        self, n: int, share: float, lost: float, gained: float, margin: float
+    ) -> None:
+        """Only what it solves can be lost, only the rest gained."""
+        gate = Gate(0.1, margin)
+        solved = round(share * n)
+        noise = min(lost * solved, gained * (n - solved)) / n
+        gained = noise * n / (n - solved) if n > solved else 0.0
+
+        def chance(count: int, of: int, rate: float) -> float:
+            return math.comb(of, count) * rate**count * (1 - rate) ** (of - count)
+
+        total = sum(
+            chance(losses, solved, lost) * chance(gains, n - solved, gained)
+            for losses in range(solved + 1)
+            for gains in range(n - solved + 1)
+            if gate.fails(n, losses, gains)
+        )
+        power = gate.power(n, max(0.0, lost * solved / n - noise), noise, solved=solved)
+        assert power == pytest.approx(total, abs=1e-9)
+
+    @given(st.integers(1, 120), st.floats(0, 1), st.floats(0, 0.2), st.sampled_from([0.0, 0.02, 0.1]))
+    def test_the_smallest_visible_loss_of_a_weak_baseline_can_occur_and_has_that_power(
+        self, n: int, share: float, noise: float, margin: float
+    ) -> None:
+        gate = Gate(margin=margin)
+        solved = round(share * n)
+        noise = min(noise, (n - solved) / n)
+        most = solved / n - noise
+        seen = gate.smallest_visible_loss(n, noise, solved=solved)
+        if seen is None:
+            assert most < 0 or gate.power(n, most, noise, solved=solved) < 0.8
+        else:
+            assert seen <= most
+            assert gate.power(n, seen, noise, solved=solved) >= 0.8 - 1e-9
+            assert seen < 2e-5 or gate.power(n, max(0.0, seen - 1e-4), noise, solved=solved) < 0.8
+
+    @given(st.integers(1, 200), st.sampled_from([0.0, 0.02, 0.1]))
+    def test_where_everything_is_solved_anything_can_be_lost(self, n: int, margin: float) -> None:
+        gate = Gate(margin=margin)
+        assert gate.smallest_visible_loss(n, solved=n) == gate.smallest_visible_loss(n)
+
     def test_four_problems_show_nothing(self) -> None:
         assert Gate().smallest_visible_loss(4) is None
         assert Gate().smallest_visible_loss(5) is not None
@@ -264,6 +316,9 @@ class TestGate:
             Gate().power(10, 0.9, 0.2)
         with pytest.raises(ValueError, match="noise must"):
             Gate().smallest_visible_loss(10, 0.6)
+        for solved, loss, noise in ((11, 0.1, 0.0), (-1, 0.0, 0.0), (2, 0.3, 0.0), (8, 0.1, 0.3)):
+            with pytest.raises(ValueError, match="no rates"):
+                Gate().power(10, loss, noise, solved=solved)
 
 
 class TestComparison:
@@ -288,6 +343,51 @@ class TestComparison:
             assert part in text
         assert str(Comparison(30, 8, 0, 2)).startswith("regression: n=40, lost 8, gained 0")
         assert "too few to see any loss" in str(Comparison(3, 0, 0, 1))
+
+    @given(
+        st.integers(1, 60),
+        st.floats(0, 1),
+        st.builds(Gate, st.sampled_from([1e-6, 0.001, 0.05, 0.0625, 0.3]), st.floats(0, 0.5)),
+    )
+    def test_it_promises_nothing_where_losing_all_that_is_solved_passes(
+        self, n: int, share: float, gate: Gate
+    ) -> None:
+        solved = round(share * n)
+        result = Comparison(solved, 0, 0, n - solved, gate)
+        all_lost = Comparison(0, solved, 0, n - solved, gate)
+        assert (result.smallest_visible_loss is not None) == all_lost.failed
+        too_few = f"the baseline solves {solved} of {n} problems, too few to see any loss with 80% power"
+        assert (too_few in str(result)) == (not all_lost.failed)
+        assert ("would have been seen" in str(result)) == all_lost.failed
+
+    @pytest.mark.parametrize("counts", [(2, 0, 3, 15), (0, 1, 2, 3), (0, 0, 4, 0), (0, 0, 0, 4)])
+    def test_more_noise_than_is_solved_shows_nothing(self, counts: tuple[int, int, int, int]) -> None:
+        assert Comparison(*counts).smallest_visible_loss is None
+        assert "even losing all of them may pass" in str(Comparison(*counts))
+
+    @pytest.mark.parametrize(
+        ("steady", "unsteady", "rate", "never"),
+        [(40, 10, 0.5, 10), (45, 15, 0.1, 0), (12, 0, 0.0, 48), (8, 0, 0.0, 32), (20, 12, 0.2, 60)],
+    )
+    def test_the_loss_that_would_have_been_seen_is_seen_in_four_of_five_comparisons(
+        self, steady: int, unsteady: int, rate: float, never: int
+    ) -> None:
+        """Problems that are always solved, sometimes, and never; the noise of each comparison is what it saw itself."""
+        random = np.random.default_rng(7)
+        rates = np.array([1.0] * steady + [rate] * unsteady + [0.0] * never)
+
+        def one(loss: float) -> Comparison:
+            base = random.random(len(rates)) < rates
+            other = (random.random(len(rates)) < rates) & (random.random(len(rates)) >= loss / rates.mean())
+            return compared(base.tolist(), other.tolist(), Gate(margin=0.02))
+
+        found = []
+        for _ in range(100):
+            promised = one(0.0).smallest_visible_loss
+            assert promised is not None
+            assert promised <= 1.5 * rates.mean()
+            found += [one(promised).failed for _ in range(10)]
+        assert 0.74 <= sum(found) / len(found) <= 0.9
 
     @pytest.mark.parametrize(("one", "other"), [([], []), ([True], [])])
     def test_no_pairs(self, one: list[bool], other: list[bool]) -> None:
