@@ -62,7 +62,7 @@ def check_session(config: pytest.Config, ours: Sequence[pytest.Item]) -> None:
         check_outputs(settings)
         check_search(settings)
         facts = model_facts(settings)
-        check_grid(settings, configs, facts, coding=bool(plan.problems))
+        check_grid(settings, configs, facts, coding=plan.solves)
         if facts.target is not None:
             config.stash[MAKERS] = _makers(settings, facts.target)
         policy = make_policy(gate_options(settings), names, cells_in(config), config.invocation_params.args)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from pytest_ddtree.answering import CodingAnswers, NotSolved
 from pytest_ddtree.coding.counters import Counter, count
@@ -16,10 +16,33 @@ from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.grid import BASELINE, Config
 from pytest_ddtree.options import BY_FIELD
+from pytest_ddtree.own_problems import OwnProblems
 from pytest_ddtree.solving import Solver
 
 if TYPE_CHECKING:
     from pytest_ddtree.run import Run
+
+
+class Solve:
+    """Solves problems on the server of one config: `solve(problem)` is its pair, `solve([one, two])` the pairs of all, in their order."""
+
+    def __init__(self, coding: CodingEval, config: Config) -> None:
+        self._coding = coding
+        self._config = config
+
+    @overload
+    def __call__(self, problems: Problem) -> Pair | SampledPair: ...
+
+    @overload
+    def __call__(self, problems: Iterable[Problem]) -> tuple[Pair | SampledPair, ...]: ...
+
+    def __call__(
+        self, problems: Problem | Iterable[Problem]
+    ) -> Pair | SampledPair | tuple[Pair | SampledPair, ...]:
+        """Raises Infrastructure where an answer could not be had, run or judged."""
+        if isinstance(problems, Problem):
+            return self._coding.solve(self._config, [problems])[0]
+        return self._coding.solve(self._config, list(problems))
 
 
 class CodingEval:
@@ -30,7 +53,12 @@ class CodingEval:
         self.answers = CodingAnswers(run)
         self._solver: Solver | None = None
         self._pairs: dict[Config, dict[str, Pair] | dict[str, SampledPair] | Infrastructure] = {}
-        self._others: dict[Config, dict[str, Pair | SampledPair]] = {}
+        self.own = OwnProblems(
+            run,
+            lambda: self._solve,
+            by_tokens=lambda: not (self.sampled or self.answers.asks.by_text),
+            withdraw=self._withdraw_for,
+        )
         self._withdrawn: set[str] = set()
         self._lost_baseline: Infrastructure | None = None
 
@@ -41,8 +69,8 @@ class CodingEval:
 
     @property
     def by_text(self) -> bool:
-        """Whether the selected problems are asked by chat and judged by text."""
-        return bool(self._run.plan.problems) and self.answers.asks.by_text
+        """Whether the problems that are planned are asked by chat and judged by text."""
+        return self._run.plan.solves and self.answers.asks.by_text
 
     def record_baseline(self, problems: Sequence[Problem]) -> None:
         """Ask the baseline before a speculative server takes its place; what goes wrong is an error of the coding tests alone."""
@@ -51,25 +79,22 @@ class CodingEval:
         except Infrastructure as error:
             self._lost_baseline = error
 
-    def pair(self, config: Config, problem: Problem) -> Pair | SampledPair:
-        """Both sides' answers to a problem; all problems of the selection are asked at once, the first time.
+    def solve(self, config: Config, problems: Sequence[Problem]) -> tuple[Pair | SampledPair, ...]:
+        """Both sides' answers to each of these problems; all problems of the selection are asked at once, the first time.
 
-        A problem that no selected test is for, of a user's own test say, is asked alone and belongs to no comparison.
+        Problems that no selected test of the suite is for, of a user's own test say, belong to no comparison.
 
         Raises:
             Infrastructure: an answer could not be had, run or judged.
         """
-        selected = self._run.plan.problems
-        alone = all(one.task_id != problem.task_id for one in selected)
-        pairs: Mapping[str, Pair | SampledPair] = (
-            self._alone(config, problem) if alone else self._all(config, selected)
-        )
-        if problem.task_id in self._solve.faults:
-            raise self._solve.faults[problem.task_id]
-        pair = pairs[problem.task_id]
-        if pair.judgement == "unjudged":
-            raise NotSolved(pair.describe())
-        return pair
+        selected = {problem.task_id for problem in self._run.plan.problems}
+        own = [problem for problem in problems if problem.task_id not in selected]
+        pairs: dict[str, Pair | SampledPair] = {}
+        if len(own) < len(problems):
+            pairs |= self._all(config, self._run.plan.problems)
+        if own:
+            pairs |= self.own.pairs(config, own)
+        return tuple(self._judged(pairs, problem) for problem in problems)
 
     def comparison(self, config: Config, problems: Sequence[Problem]) -> Comparison | SampledComparison:
         """The paired comparison over all problems.
@@ -149,16 +174,13 @@ class CodingEval:
             )
         return self._solver
 
-    def _alone(self, config: Config, problem: Problem) -> Mapping[str, Pair | SampledPair]:
-        known = self._others.setdefault(config, {})
-        if problem.task_id not in known:
-            if self.sampled:
-                known |= self._solve.sampled_pairs(config, [problem])
-            else:
-                pairs = self._solve.pairs(config, [problem], first=False)
-                self._withdraw_for(config, pairs.values())
-                known |= pairs
-        return known
+    def _judged(self, pairs: Mapping[str, Pair | SampledPair], problem: Problem) -> Pair | SampledPair:
+        if problem.task_id in self._solve.faults:
+            raise self._solve.faults[problem.task_id]
+        pair = pairs[problem.task_id]
+        if pair.judgement == "unjudged":
+            raise NotSolved(pair.describe())
+        return pair
 
     def _comparable(self, config: Config, problems: Sequence[Problem]) -> list[Pair | SampledPair]:
         """All pairs. Raises Infrastructure, also where there is none: nothing compared is nothing that passed."""

@@ -18,12 +18,14 @@ from pytest_ddtree.items import (
     BUILDS_FIXTURE,
     DRIFT_FIXTURE,
     RELATIONS_FIXTURE,
+    SOLVE_FIXTURE,
     cell_of,
     clause_of,
     config_of,
     fixtures_of,
     is_ours,
     judged_config_of,
+    own_problems_of,
     problem_of,
 )
 from pytest_ddtree.options import Settings
@@ -200,6 +202,7 @@ def starts_of(config: pytest.Config, items: Sequence[pytest.Item], *, slots: int
         starts.append(
             PlannedStart("baseline", "rescore: where a coding answer differs from the baseline's", False)
         )
+    starts += _for_problems(settings, items, slots)
     starts += _probes(settings, plan, needed)
     if any(RELATIONS_FIXTURE in fixtures_of(item) for item in items):
         starts += _related(run_of(config).configs, plan, needed)
@@ -231,6 +234,21 @@ def comparison_of(config: pytest.Config, items: Sequence[pytest.Item]) -> AbCost
         flags_may_differ=settings.server != "reference" and settings.has_baseline,
         at_once=settings.ab_at_once,
     )
+
+
+def _for_problems(settings: Settings, items: Sequence[pytest.Item], slots: int) -> list[PlannedStart]:
+    """Starts for problems that only the tests know; none where a test runs on the baseline too, which then has answered before."""
+    asking = {
+        one
+        for item in items
+        if SOLVE_FIXTURE in fixtures_of(item) and problem_of(item) is None and not own_problems_of(item)
+        if (one := config_of(item)) is not None
+    }
+    if not asking or BASELINE in asking or not settings.has_baseline:
+        return []
+    reason = "ddtree_solve: problems that only the tests know; once more for each that is not asked with the others"
+    again = ordered(asking) if slots < 2 else []
+    return [PlannedStart(one.id, reason, False) for one in (BASELINE, *again)]
 
 
 def _probes(settings: Settings, plan: Plan, needed: Collection[Config]) -> list[PlannedStart]:
@@ -300,9 +318,10 @@ def counts_of(
     clauses = sum(clause_of(item) is not None for item in items)
     if clauses:
         counts.append(Count("clauses of the contract", clauses, clauses))
-    solved = sum(problem_of(item) is not None for item in items)
+    own = {(config_of(item), one.task_id) for item in items for one in own_problems_of(item)}
+    solved = sum(problem_of(item) is not None for item in items) + len(own)
     if solved:
-        both = solved + (len(plan.problems) if plan.needs_baseline else 0)
+        both = solved + (len(plan.problems) + len(plan.own_problems) if plan.needs_baseline else 0)
         both *= settings.coding_samples
         # Flips are asked again on both sides, if any; at most every problem flips.
         again = 2 * solved * settings.coding_reruns if settings.coding_temperature == 0 else 0

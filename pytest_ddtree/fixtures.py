@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pytest_ddtree.client.client import AsyncClient
     from pytest_ddtree.client.sync import Client
     from pytest_ddtree.coding.counters import Counter
-    from pytest_ddtree.coding.pairs import Pair
     from pytest_ddtree.coding.problems import Problem
-    from pytest_ddtree.coding.sampled import SampledComparison, SampledPair
+    from pytest_ddtree.coding.sampled import SampledComparison
     from pytest_ddtree.coding.stats import Comparison
+    from pytest_ddtree.coding_eval import Solve
     from pytest_ddtree.dialects.effective import Mismatch
     from pytest_ddtree.drifting import DriftOutcome
     from pytest_ddtree.exactness.contract.catalogue import Clause
@@ -255,13 +255,19 @@ def ddtree_problem(request: pytest.FixtureRequest) -> Problem:
 
 
 @pytest.fixture
-def ddtree_solve(ddtree_server: Server, ddtree_run: Run) -> Callable[[Problem], Pair | SampledPair]:
+def ddtree_solve(ddtree_server: Server, ddtree_run: Run) -> Solve:
     """The pair of answers to a problem, the baseline's and that of the test's server, graded and judged.
 
-    All problems of the selected tests are asked at once, the first time; any other problem alone, and it is part of no comparison.
-    With a temperature, a pair of samples.
+    All problems of the selected tests are asked at once, the first time. With a temperature, a pair of samples.
+
+    Problems of your own are part of no comparison. Where one server fits at a time, parametrize the test with them
+    (`@pytest.mark.parametrize("problem", MINE)`): the baseline answers all of them before a config takes its place, and no start is
+    lost. Give problems that only the test knows all at once: `for pair in ddtree_solve(problems)` makes the baseline come back once,
+    which is two starts more; one after the other, each costs these two starts.
     """
-    return lambda problem: ddtree_run.coding.pair(ddtree_server.config, problem)
+    from pytest_ddtree.coding_eval import Solve
+
+    return Solve(ddtree_run.coding, ddtree_server.config)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ SERVER_FIXTURE = "ddtree_server"
 CONFIG_FIXTURE = "ddtree_config"
 CELL_FIXTURE = "ddtree_cell"
 PROBLEM_FIXTURE = "ddtree_problem"
+SOLVE_FIXTURE = "ddtree_solve"
 CLAUSE_FIXTURE = "ddtree_clause"
 TOGETHER_FIXTURE = "ddtree_together"
 BUILDS_FIXTURE = "ddtree_ab"
@@ -86,6 +87,21 @@ def problem_of(item: pytest.Item) -> Problem | None:
     return value
 
 
+def own_problems_of(item: pytest.Item) -> tuple[Problem, ...]:
+    """The coding problems that an item which solves some has among its parameters, alone or in lists; the suite's own are not meant."""
+    if SOLVE_FIXTURE not in fixtures_of(item):
+        return ()
+    from pytest_ddtree.coding.problems import Problem
+
+    callspec = getattr(item, "callspec", None)
+    found: list[Problem] = []
+    for name, value in ({} if callspec is None else callspec.params).items():
+        if name != PROBLEM_FIXTURE:
+            values = value if isinstance(value, list | tuple) else (value,)
+            found += [one for one in values if isinstance(one, Problem)]
+    return tuple(found)
+
+
 def clause_of(item: pytest.Item) -> str | None:
     """Name of the clause of the contract that the item carries out."""
     return getattr(_param(item, CLAUSE_FIXTURE), "name", None)
@@ -98,6 +114,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
     full: set[Config] = set()
     cells: set[CellKey] = set()
     problems: dict[str, Problem] = {}
+    own: dict[str, Problem] = {}
     windows: set[Config] = set()
     sampled: set[Config] = set()
     clauses = False
@@ -118,6 +135,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
         problem = problem_of(item)
         if problem is not None:
             problems[problem.task_id] = problem
+        own |= {one.task_id: one for one in own_problems_of(item)}
         cell = cell_of(item)
         if cell is not None:
             cells.add(cell)
@@ -130,6 +148,7 @@ def plan_of(items: Iterable[pytest.Item]) -> Plan:
         sampled=frozenset(sampled),
         clauses=clauses,
         problems=tuple(problems.values()),
+        own_problems=tuple(one for name, one in own.items() if name not in problems),
     )
 
 

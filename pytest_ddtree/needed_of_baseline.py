@@ -82,6 +82,8 @@ class NeededOfBaseline:
             run.sampled.prepare(BASELINE)
         if run.plan.problems:
             run.coding.record_baseline(run.plan.problems)
+        if run.plan.own_problems:
+            run.coding.own.record_baseline()
 
     def _measure(self) -> None:
         if self._measured:

@@ -40,6 +40,8 @@ class Plan:
     """Whether some selected test carries out a clause of the contract."""
     problems: tuple[Problem, ...] = ()
     """Coding problems that some selected test solves, in the order of the tests."""
+    own_problems: tuple[Problem, ...] = ()
+    """Problems that a user's tests have among their parameters and solve: part of no comparison."""
 
     @property
     def judges(self) -> bool:
@@ -49,4 +51,9 @@ class Plan:
     @property
     def needs_baseline(self) -> bool:
         """Whether answers of the non-speculative server are needed: to verify a config, to print a speedup, to compare answers."""
-        return (self.judges or bool(self.problems)) and any(config.speculative for config in self.configs)
+        return (self.judges or self.solves) and any(config.speculative for config in self.configs)
+
+    @property
+    def solves(self) -> bool:
+        """Whether some selected test solves a coding problem that is known before it runs."""
+        return bool(self.problems or self.own_problems)
