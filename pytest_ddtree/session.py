@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from pytest_ddtree.plan import Place, Plan
 if TYPE_CHECKING:
     from pytest_ddtree.ab import Ab
     from pytest_ddtree.coding.problems import Problem
+    from pytest_ddtree.ending import Signals
     from pytest_ddtree.report.merged import Merged
     from pytest_ddtree.results.gatekeeper import GatePolicy
     from pytest_ddtree.results.model import CellFigures
@@ -48,10 +49,14 @@ IMPOSSIBLE = pytest.StashKey[list[str]]()
 """Configs of the grid that the build cannot express, with the reasons."""
 GATED: pytest.StashKey[tuple[CellFigures, list[dict[str, Any]]]] = pytest.StashKey()
 """Of a test: the figures that it measured, and what their gates said."""
+SIGNALS: pytest.StashKey[Signals] = pytest.StashKey()
 INTERRUPTED = pytest.StashKey[int]()
-ENDING = pytest.StashKey[bool]()
+"""The exit code that the first SIGTERM or SIGHUP asked for."""
+ASKED = pytest.StashKey[float]()
+"""When pytest was last asked to end the session, on the monotonic clock: what asks may be lost on its way."""
 LEAVING = pytest.StashKey[bool]()
-"""pytest is ending the session because of a signal already."""
+"""Whether pytest has heard of an interruption, and ends the session because of it."""
+ENDING = pytest.StashKey[bool]()
 """Whether the tests are over: who interrupts now finds the exit code set already."""
 BUDGET = pytest.StashKey[Budget]()
 GRID = pytest.StashKey[tuple[grids.Config, ...]]()
@@ -89,8 +94,7 @@ def run_of(config: pytest.Config) -> Run:
             on_measured=lambda of, figures: config.hook.pytest_ddtree_measured(config=of, figures=figures),
         )
         config.stash[RUN] = run
-        config.add_cleanup(run.close)
-        _on_signals(config, run.alarm)
+        _own(config, run.alarm, run.close)
     return config.stash[RUN]
 
 
@@ -112,52 +116,33 @@ def ab_of(config: pytest.Config) -> Ab:
             budget=config.stash.get(BUDGET, None),
         )
         config.stash[AB] = ab
-        config.add_cleanup(ab.close)
-        _on_signals(config, ab.alarm)
+        _own(config, ab.alarm, ab.close)
     return config.stash[AB]
 
 
 def leave(config: pytest.Config) -> None:
     """End the session if a signal asked for it.
 
-    Raised inside the signal handler, the exception is lost when the signal comes while a finalizer or a callback runs; so the plugin
-    asks again before the next test, and sets the exit code at the end. Only then: pytest prints no tables
-    under a code that it does not know.
+    Raised inside the signal handler, the exception is lost when the signal comes while a finalizer or a callback runs, or where a test
+    catches everything; so the plugin asks again before the next test and at the next signal, and sets the exit code at the end. Only
+    then: pytest prints no tables under a code that it does not know.
     """
     code = config.stash.get(INTERRUPTED, None)
     if code is not None:
         name = signal.Signals(code - 128).name
         late = config.stash.get(ENDING, False) or hasattr(config, "workerinput")
+        config.stash[ASKED] = time.monotonic()
         pytest.exit(f"{name} received: servers are being stopped", returncode=code if late else None)
 
 
-def _on_signals(config: pytest.Config, alarm: Callable[[], None]) -> None:
-    """A cancelled CI job sends SIGTERM, a terminal that is closed SIGHUP: both would end pytest without tables and without tearing
-    fixtures down. Who started pytest with `nohup` wants it to go on."""
-    if threading.current_thread() is not threading.main_thread():
-        return
+def _own(config: pytest.Config, alarm: Callable[[], None], close: Callable[[], None]) -> None:
+    """Let signals stop an owner of servers, and the end of the session close it."""
+    from pytest_ddtree.ending import Signals
 
-    def stop(number: int, frame: object) -> None:
-        again = INTERRUPTED in config.stash or config.stash.get(LEAVING, False)
-        config.stash.setdefault(INTERRUPTED, 128 + number)
-        alarm()
-        # Raised while pytest deals with the first, it would cost the tables and the exit code.
-        if not again:
-            leave(config)
-
-    ends = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        ends.append(signal.SIGHUP)
-    from pytest_ddtree.ending import Leaving
-
-    config.pluginmanager.register(Leaving(config))
-    before = {number: signal.signal(number, stop) for number in ends}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    config.add_cleanup(restore)
+    if SIGNALS not in config.stash:
+        config.stash[SIGNALS] = Signals(config)
+    config.stash[SIGNALS].watch(alarm)
+    config.add_cleanup(close)
 
 
 def grid_of(config: pytest.Config) -> tuple[grids.Config, ...]:
