@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_ddtree.servers import proc, registry
+from pytest_ddtree.servers import proc, registry, wakeup
 from pytest_ddtree.servers.errors import LauncherFailed, PoolClosed, ServerError
 
 _T = TypeVar("_T")
@@ -221,7 +221,10 @@ class Supervisor:
                 break
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
-                self._note(json.loads(line))
+                event = json.loads(line)
+                self._note(event)
+                if event["event"] == "stopping" and event["signal"]:
+                    wakeup.pass_on(self._alarm_w)
         with self._news:
             self._gone = True
             self._news.notify_all()

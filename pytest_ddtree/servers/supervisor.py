@@ -7,7 +7,7 @@ still lives. Standard library only: it starts in some 20 ms and nothing of the u
 
 Requests:  {"op": "start", "id", "argv", "env", "cwd", "log", "stop_commands"}   {"op": "stop", "id", "grace_s"}   {"op": "quit"}
 Events:    {"event": "started", "id", "pid", "start"}   {"event": "failed", "id", "error"}   {"event": "exit", "id", "code"}
-           {"event": "stopped", "id", "code", "killed", "left", "pids", "seconds"}   {"event": "stopping"}
+           {"event": "stopped", "id", "code", "killed", "left", "pids", "seconds"}   {"event": "stopping", "signal"}
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Supervisor:
         if not data:
             selector.unregister(self._alarm)
         # The interpreter writes the number of every handled signal here; timers and child signals mean nothing to us.
-        elif {int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP), 255} & set(data):
-            self._send({"event": "stopping"})
+        elif heard := {int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP), 255} & set(data):
+            self._send({"event": "stopping", "signal": heard != {255}})
             self._close()
 
     def _on_control(self, selector: selectors.BaseSelector) -> None:

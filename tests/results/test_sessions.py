@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -101,6 +102,46 @@ def test_an_interrupted_comparison_of_builds_says_how_to_see_what_was_measured(
     assert said in json.dumps(session_json(Report.of(read_run(path)))["findings"])
     assert said in summary.read_text("utf-8").replace("\\", "")
     assert compare_cli.run([str(path.parent)]) in (1, 2)
+
+
+WAITS_FOR_THE_OTHERS = """#!/bin/bash
+# An interpreter whose servers end only when those of all builds were asked to.
+case "$*" in *"-m pytest_ddtree.reference"*) ;; *) exec {python} "$@";; esac
+case "$*" in *--check*) exec {python} "$@";; esac
+trap 'touch {folder}/told-$$; until [ $(ls {folder} | grep -c told) = 4 ]; do sleep 0.05; done; touch {folder}/ended-$$; kill $server' TERM
+{python} "$@" & server=$!
+wait $server; wait $server
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 2)])
+def test_builds_that_are_up_at_once_are_all_asked_to_stop_before_one_is_waited_for(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    results, folder, python = tmp_path / "results", tmp_path / "stops", tmp_path / "python"
+    folder.mkdir()
+    python.write_text(WAITS_FOR_THE_OTHERS.format(python=sys.executable, folder=folder))
+    python.chmod(0o755)
+    process = start_session(
+        results,
+        *("-m", "bench", "-k", "test_builds", "-p", "no:cacheprovider", "--ddtree-server=reference"),
+        *("--ddtree-budget=8", "--ddtree-context=60", "--ddtree-concurrency=1", "--ddtree-output=16"),
+        *("--ddtree-exactness-prompts=8", "--ddtree-exactness-output=16", "--ddtree-rounds=8"),
+        *(f"--ddtree-build=base={python}", f"--ddtree-build=patched={python}"),
+        *("--ddtree-ab-at-once", "--ddtree-ab-passes=50", "--ddtree-client-lag=10"),
+    )
+    while process.poll() is None and rounds_of_config(results) < 2:
+        time.sleep(0.1)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == code, output
+    assert sum(path.name.startswith("ended") for path in folder.iterdir()) == 4, output
+
+
+def rounds_of_config(results: Path) -> int:
+    """Rounds of what is compared: every server of the first pass is up then."""
+    return sum(one.config != "baseline" for path in find_runs(results) for one in read_run(path).rounds)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from pytest_ddtree.grid import Config  # noqa: E402
+from pytest_ddtree.servers.lock import SharedLocks  # noqa: E402
 from tests.servers import support  # noqa: E402
 
 
@@ -20,8 +21,8 @@ def main() -> None:
     run_dir, script, action = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
     os.environ["TEST_RUN_DIR"] = str(run_dir)
     pool = support.pool(run_dir, script, stop_timeout_s=20.0)
-    if action == "ignore-signals-in-c":
-        # A handler that never gets its turn, because the main thread never comes back from C.
+    if action in ("ignore-signals-in-c", "several-pools"):
+        # In C a handler never gets its turn, because the main thread never comes back.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
     if action == "handler":
@@ -31,6 +32,17 @@ def main() -> None:
             sys.exit(143)
 
         signal.signal(signal.SIGTERM, stop)
+    if action == "several-pools":
+        locks = SharedLocks()
+        others = [
+            support.pool(run_dir / name, script, stop_timeout_s=20.0, locks=locks) for name in ("a", "b", "c")
+        ]
+        for other in others:
+            other.wake_on_signals()
+            other.get(Config("tree", 8, 4))
+        print("ready", flush=True)
+        while True:
+            time.sleep(600)
     pool.wake_on_signals()
     print("starting", flush=True)
     pool.get(Config("tree", 8, 4))

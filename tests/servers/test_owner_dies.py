@@ -86,6 +86,19 @@ def test_signal_reaches_the_supervisor_although_the_main_thread_is_busy_in_c(
         assert process.poll() is None
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_every_supervisor_of_a_process(tmp_path: Path, number: int) -> None:
+    """No handler tells the pools, and nobody closes them."""
+    with owner(tmp_path, OBEDIENT, "several-pools") as process:
+        await_line(process, "ready")
+        assert len(support.alive(tmp_path)) == 1 + 3 * 4, "owner, then supervisor, server, children of each"
+        process.send_signal(number)
+        assert support.eventually(lambda: set(support.alive(tmp_path)) <= {process.pid}), support.alive(
+            tmp_path
+        )
+        assert process.poll() is None
+
+
 def test_close_from_a_signal_handler_during_a_start(tmp_path: Path) -> None:
     with owner(tmp_path, {"load_s": 60, **OBEDIENT}, "handler") as process:
         await_line(process, "starting")

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ddtree.grid import Config
 from pytest_ddtree.servers import wakeup
+from pytest_ddtree.servers.lock import SharedLocks
+
+from . import support
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +54,40 @@ def test_the_last_that_is_there_has_it_and_in_the_end_who_had_it_before(
         for pair in pipes:
             for end in pair:
                 os.close(end)
+
+
+@given(heard=st.integers(0, 3), gone=st.integers(0, 3))
+def test_what_one_heard_the_others_hear_who_are_still_there(heard: int, gone: int) -> None:
+    pipes = [os.pipe2(os.O_NONBLOCK) for _ in range(4)]
+    try:
+        for _, end in pipes:
+            wakeup.claim(end)
+        wakeup.give_up(pipes[gone][1])
+        wakeup.pass_on(pipes[heard][1])
+        for number, (end, _) in enumerate(pipes):
+            if number in (heard, gone):
+                with pytest.raises(BlockingIOError):
+                    os.read(end, 16)
+            else:
+                assert os.read(end, 16)
+    finally:
+        for pair in pipes:
+            wakeup.give_up(pair[1])
+            for end in pair:
+                os.close(end)
+
+
+def test_the_alarm_of_one_pool_is_its_own(tmp_path: Path) -> None:
+    locks = SharedLocks()
+    first, second = (support.pool(tmp_path / name, locks=locks, slots=2) for name in ("a", "b"))
+    with first, second:
+        for pool in (first, second):
+            pool.wake_on_signals()
+            pool.get(Config("tree", 8, 4))
+        second.alarm()
+        second.close()
+        assert list(support.alive(tmp_path / "b")) == []
+        # Its supervisor would refuse a start.
+        assert first.get(Config("tree", 16, 4)).running
+        assert first.get(Config("tree", 8, 4)).running
+        assert len(first.starts) == 2
