@@ -133,13 +133,12 @@ class Servers:
     def release(self) -> None:
         """Stop the servers and give the GPU back; the next one that is asked for is a new start."""
         self._hang_up()
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            try:
-                pool.close()
-            finally:
-                self._starts_before += len(pool.starts)
-                self._known_starts = 0
+        if (pool := self._pool) is not None:
+            # Broken off by Ctrl-C it stays, and `close` does the rest.
+            pool.close()
+            self._pool = None
+            self._starts_before += len(pool.starts)
+            self._known_starts = 0
 
     def close(self) -> None:
         """Stop every server. May be called twice."""

@@ -152,7 +152,10 @@ class ServerPool:
             self._backend.alarm()
 
     def close(self) -> None:
-        """Stop every server, gently unless an alarm came first. Idempotent; never raises for what it cannot stop: it says so."""
+        """Stop every server, gently unless an alarm came first. Idempotent; never raises for what it cannot stop: it says so.
+
+        Where a signal broke it off, the next call does the rest.
+        """
         hurry = self._closing
         self._closing = True
         if hurry and self._backend is not None:
@@ -168,9 +171,9 @@ class ServerPool:
                 server._bind(None)
             self._order.clear()
             if self._backend is not None:
-                backend, self._backend = self._backend, None
-                for left in backend.close():
+                for left in self._backend.close():
                     self._progress(f"could not be removed: {left}")
+                self._backend = None
 
     @property
     def servers(self) -> tuple[Server, ...]:

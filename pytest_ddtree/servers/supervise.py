@@ -171,7 +171,9 @@ class Supervisor:
         with contextlib.suppress(OSError):
             self._control.close()
         with contextlib.suppress(OSError):
-            os.close(self._alarm_w)
+            # Who was broken off in here closes once more; by then the number may be another file's.
+            alarm, self._alarm_w = self._alarm_w, -1
+            os.close(alarm)
         return [left for stopped in self._stopped.values() for left in stopped.left] + list(
             self._sweep(None).left
         )
