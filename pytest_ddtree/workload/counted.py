@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_ddtree.client.records import Request, Sampling
@@ -11,15 +13,25 @@ from pytest_ddtree.errors import Infrastructure
 from pytest_ddtree.workload.load import Generates
 from pytest_ddtree.workload.texts import Workload
 
-# One token in every vocabulary that anybody serves.
+# One token in every vocabulary that anybody serves, and one more token for each of them but perhaps the first.
 _FILLER = " a"
-_PROBES = 8
+_FILLED = 8
+"""Tokens that are filled up rather than looked for in the text."""
+_PROBES = 64
+"""Far more than any tokenizer needs (docs/measuring.md): what is bounded is a server whose counts lead nowhere."""
+
+_IN_A_ROW = 16
+"""Prompts in a row that cannot be made, after which no more are tried."""
 
 Count = Callable[[str], Awaitable[int]]
 
 
 class CannotCount(Infrastructure):
     """The server does not say how many tokens a prompt has, or no prompt of the length can be made."""
+
+
+class DoesNotFit(CannotCount):
+    """This prompt cannot be made as long as that; another one perhaps can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,47 +61,103 @@ async def fit_prompt(
 ) -> TextPrompt:
     """Prompt number `index` of a workload with exactly `tokens` tokens.
 
-    A few probes find how much of the document fits; single-token words at its end make up the rest. Raises
-    CannotCount when template and question alone are as long, or the server's counts do not lead there.
+    A bracket around the number of words that fit is narrowed until little or nothing is missing; then single-token words at the
+    document's end make up the rest, and where these and the text run together, a word of the text goes.
+
+    Raises CannotCount: DoesNotFit when template and question alone are longer, or the server's counts do not lead there.
     """
     rng = random.Random(f"{seed}/{workload.name}/{tokens}/{index}")
     question = workload.questions[index % len(workload.questions)]
     opening = f"# {rng.getrandbits(32):08x} {workload.name} {index}\n\n"
-    words = _words(workload, rng)
-    document: list[str] = []
-    fillers = 0
-    per_word = 1.5
+    source = _words(workload, rng)
+    words: list[str] = []
+    counted: dict[tuple[int, int], int] = {}
 
-    def text() -> str:
-        return f"{opening}{''.join(document)}{_FILLER * fillers}\n\n{question}"
+    def text(length: int, fillers: int) -> str:
+        words.extend(itertools.islice(source, max(0, length - len(words))))
+        return f"{opening}{''.join(words[:length])}{_FILLER * fillers}\n\n{question}"
 
-    have = await count(text())
+    async def ask(length: int, fillers: int) -> int:
+        if (length, fillers) in counted:
+            return counted[length, fillers]
+        if len(counted) >= _PROBES:
+            raise DoesNotFit(
+                f"no prompt of exactly {tokens} tokens was found within {_PROBES} probes; these had {min(counted.values())} to "
+                f"{max(counted.values())}"
+            )
+        counted[length, fillers] = have = await count(text(length, fillers))
+        return have
+
+    length, have = 0, await ask(0, 0)
     if have > tokens:
-        raise CannotCount(f"a prompt of {tokens} tokens is too short: template and question need {have}")
-    for _ in range(_PROBES):
-        if have == tokens:
-            return TextPrompt(text(), have, f"{workload.name}-{tokens}-{index}")
-        missing = tokens - have
-        added = 0
-        if missing < 0:
-            removed = min(len(document), max(1, round(-missing / per_word)))
-            if removed:
-                del document[-removed:]
-            else:
-                fillers = max(0, fillers + missing)
-        elif missing <= 8 or fillers:
-            fillers += missing
+        raise DoesNotFit(f"a prompt of {tokens} tokens is too short: template and question need {have}")
+    per_word = 1.5
+    too_long: tuple[int, int] | None = None
+    while tokens - have > _FILLED:
+        # Fall short rather than long: what is missing is filled up.
+        step = max(1, int(0.98 * (tokens - have) / per_word))
+        if too_long is not None:
+            room = too_long[0] - length
+            if room == 1:
+                break
+            # A bracket that does not shrink by reckoning is halved.
+            reckoned = int(room * (tokens - have) / (too_long[1] - have))
+            step = min(max(1, reckoned), room - 1) if len(counted) % 3 else room // 2
+        then = await ask(length + step, 0)
+        if too_long is None and then > have:
+            per_word = (then - have) / step
+        if then <= tokens:
+            length, have = length + step, then
         else:
-            # Fall short rather than long: what is missing is filled up with words of one token.
-            added = max(1, int(0.98 * missing / per_word))
-            document += [next(words) for _ in range(added)]
-        before = have
-        have = await count(text())
-        if added and have > before:
-            per_word = (have - before) / added
-    raise CannotCount(
-        f"no prompt of exactly {tokens} tokens was found within {_PROBES} probes; the last had {have}"
-    )
+            too_long = (length + step, then)
+    fillers = 0
+    while have != tokens:
+        fillers += tokens - have
+        if fillers < 0 or (length, fillers) in counted:
+            if length == 0:
+                raise DoesNotFit(f"no prompt of exactly {tokens} tokens was found: the last had {have}")
+            length, fillers = length - 1, max(0, fillers)
+        have = await ask(length, fillers)
+    return TextPrompt(text(length, fillers), have, f"{workload.name}-{tokens}-{index}")
+
+
+async def fit_prompts(
+    count: Count, workload: Workload, tokens: int, wanted: int, *, seed: int = 0, at_once: int = 1
+) -> tuple[list[TextPrompt], list[DoesNotFit]]:
+    """The first `wanted` prompts of a workload that can be made exactly `tokens` tokens long, and why others before the last cannot.
+
+    Raises CannotCount where the server does not count, or where so many in a row cannot be made that none will.
+    """
+    gate = asyncio.Semaphore(at_once)
+    failed: dict[int, DoesNotFit] = {}
+
+    async def fitted(index: int) -> TextPrompt | None:
+        async with gate:
+            if not _hopeless(failed):
+                try:
+                    return await fit_prompt(count, workload, tokens, index, seed=seed)
+                except DoesNotFit as error:
+                    failed[index] = error
+            return None
+
+    found: list[TextPrompt] = []
+    begun = 0
+    while len(found) < wanted:
+        more = range(begun, begun + wanted - len(found))
+        begun = more.stop
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(fitted(index)) for index in more]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        found += filter(None, (task.result() for task in tasks))
+        if _hopeless(failed):
+            raise CannotCount(f"{_IN_A_ROW} prompts in a row cannot be made; the last: {failed[max(failed)]}")
+    return found, [failed[index] for index in sorted(failed)]
+
+
+def _hopeless(failed: Mapping[int, DoesNotFit]) -> bool:
+    return any(all(index + more in failed for more in range(_IN_A_ROW)) for index in failed)
 
 
 def _words(workload: Workload, rng: random.Random) -> Iterator[str]:

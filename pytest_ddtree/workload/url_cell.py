@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from pytest_ddtree.workload.cell import (
     refuse_unnatural,
     to_come,
 )
-from pytest_ddtree.workload.counted import fit_prompt, server_count
+from pytest_ddtree.workload.counted import fit_prompts, server_count
 from pytest_ddtree.workload.endings import UNCHOSEN, Endings
 from pytest_ddtree.workload.load import Load
 from pytest_ddtree.workload.measure import CellMeasurement
@@ -136,7 +135,7 @@ async def measure_url(
             return UrlCell(result=result, endings=tuple(found), indices=indices, eos=eos)
 
         if maker is None:
-            return await rounds(await _from_texts(client, workload, spec, rule, extra), None)
+            return await rounds(await _from_texts(client, workload, spec, rule, extra, progress), None)
         try:
             return await rounds(request_maker(maker, spec, extra=extra), None)
         except UnnaturalAnswers as error:
@@ -195,25 +194,28 @@ def _model_directory(target: Target, info: Mapping[str, Any]) -> Path | None:
 
 
 async def _from_texts(
-    client: AsyncClient, workload: Workload, spec: CellSpec, rule: SamplingRule, extra: Mapping[str, Any]
+    client: AsyncClient,
+    workload: Workload,
+    spec: CellSpec,
+    rule: SamplingRule,
+    extra: Mapping[str, Any],
+    progress: Callable[[str], None],
 ) -> MakeRequests:
     """Prompts as text, fitted with the server's own count: enough for the warm-up and the fewest rounds.
 
     Later rounds send them again, so a prefix cache that is not flushed would serve them.
     """
     wanted = spec.concurrency + rule.min_rounds * request_count(spec.concurrency, spec.turnovers)
-    gate = asyncio.Semaphore(min(spec.concurrency, _FITTED_AT_ONCE))
     count = server_count(client)
-
-    async def fitted(index: int) -> tuple[str, str]:
-        async with gate:
-            prompt = await fit_prompt(count, workload, spec.context, index, seed=spec.seed)
-        return prompt.text, prompt.tag
-
-    texts = await asyncio.gather(*(fitted(index) for index in range(wanted)))
+    at_once = min(spec.concurrency, _FITTED_AT_ONCE)
+    texts, left_out = await fit_prompts(
+        count, workload, spec.context, wanted, seed=spec.seed, at_once=at_once
+    )
+    if left_out:
+        progress(f"prompts that others took the place of: {len(left_out)}, such as: {left_out[0]}")
 
     def ask(number: int, sampling: Sampling) -> Request:
-        text, tag = texts[number % wanted]
-        return Request(sampling=sampling, text=text, tag=tag)
+        prompt = texts[number % wanted]
+        return Request(sampling=sampling, text=prompt.text, tag=prompt.tag)
 
     return in_order(spec, ask, extra=extra)
