@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +24,32 @@ class OptionError(ValueError):
 
 Parse = Callable[[str], Any]
 T = TypeVar("T")
+
+
+def writable(text: str) -> None:
+    """Refuse text that no record and no report can hold, which are UTF-8: bytes of the command line that were no letters.
+
+    It is refused, not escaped: what is written down must be the name that it was, for `--ddtree-resume` and the commands of the reports.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        coding = sys.getfilesystemencoding()
+        if coding.replace("-", "").lower() == "utf8":
+            raise OptionError(
+                "is no UTF-8, as records and reports are; take another name (a symbolic link will do)"
+            ) from None
+        raise OptionError(f"cannot be read by a Python whose locale is {coding}; set PYTHONUTF8=1") from None
+
+
+def reachable(path: str) -> None:
+    """Refuse a path whose letters the file system's encoding does not have, or that became one without letters (`~`)."""
+    writable(path)
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        coding = sys.getfilesystemencoding()
+        raise OptionError(f"is no path for a Python whose locale is {coding}; set PYTHONUTF8=1") from None
 
 
 def one_of(*allowed: str) -> Parse:

@@ -34,6 +34,7 @@ from pytest_ddtree.option_values import (
     path,
     paths,
     prefixes,
+    reachable,
     said_by,
     server_words,
     shell_words,
@@ -41,6 +42,7 @@ from pytest_ddtree.option_values import (
     whole,
     window,
     workloads,
+    writable,
 )
 from pytest_ddtree.profiles import DEFAULT_PROFILE, PROFILES, Profile, default_text, resolved
 
@@ -712,9 +714,15 @@ def parse_value(option: Option, text: str, *, source: str) -> Any:
         OptionError: naming the option, the value, where it came from, and what is allowed.
     """
     try:
-        return option.parse(text)
+        writable(text)
+        value = option.parse(text)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Path) or option.metavar in ("PATH", "DIR"):
+                reachable(str(one))
     except OptionError as error:
-        raise OptionError(f"{option.flag} {text!r} ({source}): {error}") from None
+        shown = "" if option.name == "api-key" else f" {text!r}"
+        raise OptionError(f"{option.flag}{shown} ({source}): {error}") from None
+    return value
 
 
 def make_settings(given: Mapping[str, tuple[str, str]]) -> Settings:

@@ -56,7 +56,7 @@ def _to_files(
     if path is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(scrub(html.page(report), secrets), "utf-8")
+            path.write_text(scrub(html.page(report), secrets), "utf-8", errors="backslashreplace")
             terminalreporter.write_line(f"HTML report: {path}")
         except OSError as error:
             again = f"pytest-ddtree export {folder} --format html -o FILE writes it again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -82,7 +83,7 @@ def prompts_digest(prompts: Sequence[Prompt], *, output: int, top: int) -> str:
 
 def tokenizer_digest(model: Path) -> str:
     """Digest of the tokenizer's files in a checkpoint folder; `unknown` where there is none."""
-    return _digest((path.name.encode(), path.read_bytes()) for path in _existing(model, _TOKENIZER_FILES))
+    return _digest((os.fsencode(path.name), path.read_bytes()) for path in _existing(model, _TOKENIZER_FILES))
 
 
 def weights_digest(model: Path) -> str:
@@ -94,8 +95,8 @@ def weights_digest(model: Path) -> str:
     """
     small = _existing(model, ("config.json", "model.safetensors.index.json"))
     shards = sorted(model.glob("*.safetensors")) if model.is_dir() else []
-    parts = [(path.name.encode(), path.read_bytes()) for path in small]
-    parts += [(path.name.encode(), _header(path) + str(path.stat().st_size).encode()) for path in shards]
+    parts = [(os.fsencode(path.name), path.read_bytes()) for path in small]
+    parts += [(os.fsencode(path.name), _header(path) + str(path.stat().st_size).encode()) for path in shards]
     if parts:
         parts.append((b"revision", _revision(model).encode()))
     return _digest(parts)

@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
         if options.output is None:
             sys.stdout.write(text)
         else:
-            options.output.write_text(text, "utf-8")
+            options.output.write_text(text, "utf-8", errors="backslashreplace")
     except (NoSuchRun, Infrastructure, OSError) as error:
         print(f"pytest-ddtree export: {error}", file=sys.stderr)
         return 2

@@ -73,7 +73,7 @@ def write_summary(
     if not name:
         return None
     text: str = scrub(markdown(report), secrets)
-    data = text.encode()
+    data = text.encode(errors="backslashreplace")
     if len(data) > LARGEST:
         data = data[:LARGEST].rsplit(b"\n", 1)[0] + b"\n\nThe rest is too long for a summary.\n"
     path = Path(name)

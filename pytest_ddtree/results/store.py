@@ -116,7 +116,7 @@ class Store:
         """
         if self._failed is not None:
             raise NotKept(str(self._failed))
-        line = orjson.dumps({"schema": SCHEMA, "kind": kind, **fields}) + b"\n"
+        line = _dumped({"schema": SCHEMA, "kind": kind, **fields}) + b"\n"
         view = memoryview(line)
         try:
             while view:
@@ -139,6 +139,22 @@ class Store:
 
     def _lock(self) -> None:
         lock(self._file, self.path)
+
+
+def _dumped(record: Mapping[str, Any]) -> bytes:
+    """A record as JSON. Half letters (an answer's, a file name's) are written as escapes: a run is not lost for one."""
+    try:
+        return orjson.dumps(record)
+    except TypeError:
+        return orjson.dumps(_escaped(record))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_escaped(name): _escaped(item) for name, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def lock(descriptor: int, path: Path) -> None:

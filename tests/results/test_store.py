@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,20 @@ def a_round(number: int = 0, **changes: object) -> Round:
         "decode_tok_s": 600.0,
     }
     return Round(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+@given(st.text(st.characters() | st.characters(categories=["Cs"])), st.booleans())
+def test_half_letters_are_kept_as_escapes(text: str, nested: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "results.jsonl")
+        with Store(path) as store:
+            store.append("test", **({"some": {text: [(text, 1, None)]}} if nested else {"text": text}))
+            kept = list(store.records)
+        stored = parse(path.read_bytes(), "results.jsonl")
+    escaped = text.encode(errors="backslashreplace").decode()
+    assert list(stored.records) == kept
+    assert stored.torn == 0
+    assert kept[0]["some" if nested else "text"] == ({escaped: [[escaped, 1, None]]} if nested else escaped)
 
 
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:

@@ -200,6 +200,24 @@ def test_whatever_is_typed_is_taken_or_refused_by_name(text: str) -> None:
         assert not refusal or option.flag in refusal
 
 
+def test_what_no_record_can_hold_is_refused_whatever_the_option() -> None:
+    for option in OPTIONS:
+        with pytest.raises(OptionError) as caught:
+            parse_value(option, "/tmp/x\udcff", source="command line")
+        said = str(caught.value)
+        assert said.startswith(option.flag)
+        assert "is no UTF-8" in said
+        assert ("/tmp/x" in said) == (option.name != "api-key")
+        said.encode()
+
+
+@pytest.mark.parametrize("name", ["results", "records", "html", "expected", "python", "sglang_src", "trace"])
+def test_a_home_that_no_record_can_hold_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/tmp/x\udcff")
+    with pytest.raises(OptionError, match="is no UTF-8"):
+        settings(**{name: "~/y"})
+
+
 def test_the_key_is_not_shown() -> None:
     assert "s3cret" not in repr(settings(api_key="s3cret"))
 
