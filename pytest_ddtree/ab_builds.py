@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,6 +17,15 @@ from pytest_ddtree.servers.errors import ServerError
 from pytest_ddtree.servers.lock import SharedLocks
 from pytest_ddtree.servers.source import state
 from pytest_ddtree.worktrees import NoWorktree, Worktrees
+
+
+def in_words_of(spec: BuildSpec, text: str) -> str:
+    """What is said of an interpreter or a checkout, with the option that gave it: a build is one, too."""
+    option = {"python": "--ddtree-python", "source": "--ddtree-sglang-src"}.get(spec.kind)
+    if option is None:
+        return text
+    own = f"--ddtree-build={spec.name}="
+    return text.replace(f"{option} {spec.where}", f"{own}{spec.where}").replace(option, f"{own}PATH")
 
 
 class Builds:
@@ -47,16 +57,19 @@ class Builds:
         """The run of a build; starts no server. Raises Infrastructure."""
         if name not in self._runs:
             spec = self._specs[name]
-            self._runs[name] = BuildRun(
-                spec,
-                self._settings_of(spec),
-                self._configs,
-                folder=self._folder,
-                keep=self._keep,
-                progress=self._progress,
-                locks=self._locks,
-            )
+            self._runs[name] = self._run_of(spec, self._settings_of(spec))
         return self._runs[name]
+
+    def _run_of(self, spec: BuildSpec, settings: Settings) -> BuildRun:
+        return BuildRun(
+            spec,
+            settings,
+            self._configs,
+            folder=self._folder,
+            keep=self._keep,
+            progress=self._progress,
+            locks=self._locks,
+        )
 
     def check(self) -> None:
         """Refuse options with which no server of a build can be had; starts none, and makes no worktree. Raises ServerError."""
@@ -66,9 +79,21 @@ class Builds:
             try:
                 self.run(spec.name).check()
             except ServerError as error:
-                raise type(error)(
-                    f"build {spec.name}: {error.what}", why=error.why, hint=error.hint
-                ) from None
+                what, hint = in_words_of(spec, error.what), in_words_of(spec, error.hint or "")
+                if spec.arguments and self._taken_without_arguments(spec):
+                    hint = f"mend --ddtree-build={shlex.quote(f'{spec.name}=args:{spec.where}')}"
+                raise type(error)(f"build {spec.name}: {what}", why=error.why, hint=hint or None) from None
+
+    def _taken_without_arguments(self, spec: BuildSpec) -> bool:
+        """Whether what a build adds is what is refused, and not what all builds have."""
+        run = self._run_of(spec, self._settings)
+        try:
+            run.check()
+        except ServerError:
+            return False
+        finally:
+            run.close()
+        return True
 
     @contextmanager
     def named(self, name: str) -> Iterator[BuildRun]:

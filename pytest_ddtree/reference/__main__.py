@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 # BLAS reads these when NumPy is imported. One thread is fastest for products this small and leaves the other cores
@@ -10,11 +11,31 @@ import sys
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--check"]:
+
+def main(words: list[str]) -> int:
+    """Look at a command line (`--check`), or serve; returns the exit status."""
+    if "--check" in words and not {"-h", "--help"}.intersection(words):
         from pytest_ddtree.reference import check
 
-        sys.exit(check.main())
-    from pytest_ddtree.reference.http.server import main
+        return check.main([word for word in words if word != "--check"])
+    from pytest_ddtree.reference.http import server
 
-    sys.exit(main(sys.argv[1:]))
+    return server.main(words)
+
+
+def piped(words: list[str]) -> int:
+    """As `main`; the exit status where nobody reads the help or the list of faults any more (`| head`) is that of SIGPIPE."""
+    try:
+        try:
+            return main(words)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+if __name__ == "__main__":
+    sys.exit(piped(sys.argv[1:]))

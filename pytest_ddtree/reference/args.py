@@ -84,6 +84,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="POST /plant exchanges the planted faults of the running server: for tests of tests",
     )
     add(
+        "--check",
+        action="store_true",
+        help="say whether the other arguments can be served (exit code 0, or 2 with the reason), and serve nothing",
+    )
+    add(
         "--startup-delay",
         type=float,
         default=0.0,

@@ -1,4 +1,4 @@
-"""``--check``: can these command lines be served? Reads a JSON list of argument lists from stdin; serves nothing."""
+"""``--check``: can these command lines be served? Takes one as it is, or a JSON list of them from stdin; serves nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,39 @@ from .launch import load
 EXIT_USAGE = 2
 
 
-def main() -> int:
-    """Exit status 0, or 2 after printing ``[number of the first that cannot, why]`` as JSON."""
-    for number, words in enumerate(json.load(sys.stdin)):
+def main(argv: Sequence[str] = ()) -> int:
+    """Whether a server would start with these arguments: exit status 0, or 2 with why on standard error.
+
+    Without arguments a JSON list of argument lists is read from standard input, where it is no terminal and not empty; what cannot be
+    served is then ``[number of the first, why]`` as JSON on standard output.
+    """
+    text = "" if argv or sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
+    if not text.strip():
+        why = refusal(argv)
+        if why is not None:
+            print(f"error: {why}", file=sys.stderr)
+        return 0 if why is None else EXIT_USAGE
+    try:
+        lists = _argument_lists(text)
+    except ValueError as error:
+        print(f"error: --check reads a JSON list of lists of arguments: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    for number, words in enumerate(lists):
         why = refusal(words)
         if why is not None:
             print(json.dumps([number, why]))
             return EXIT_USAGE
     return 0
+
+
+def _argument_lists(text: str) -> list[list[str]]:
+    found = json.loads(text)
+    if not isinstance(found, list):
+        raise ValueError("this is no list")
+    for words in found:
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ValueError(f"{json.dumps(words)[:80]} is no list of strings")
+    return found
 
 
 def refusal(argv: Sequence[str]) -> str | None:
@@ -33,6 +58,8 @@ def refusal(argv: Sequence[str]) -> str | None:
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             args = parse(argv)
+            if args.check:
+                raise ArgumentError("--check looks at arguments and serves nothing")
             if "list" in args.plant:
                 raise ArgumentError("--plant list prints the faults and serves nothing")
             plant(args.plant)

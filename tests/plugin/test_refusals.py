@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pytest_ddtree.results.store import Store
 
+FAKE = Path(__file__).parents[1] / "servers" / "fake"
 ROUND = '{"schema":2,"kind":"run","started":"now","settings":{}}\n{"schema":2,"kind":"round"\n{"schema":2,"kind":"warning","text":"x"}\n'
 EXPECTED = '{"schema": 1,\n "entries": [\n}\n'
 
@@ -47,7 +50,33 @@ EXPECTED = '{"schema": 1,\n "entries": [\n}\n'
         (
             {"test_builds.py": "def test_builds(ddtree_config, ddtree_ab):\n    pass\n"},
             ["--ddtree-build=base=args:", "--ddtree-build=typo=args:--plant typo"],
-            "build typo: the embedded server does not take *",
+            "build typo: the embedded server does not take *\n*what to do: mend --ddtree-build='typo=args:--plant typo'",
+        ),
+        (
+            {"test_builds.py": "def test_builds(ddtree_config, ddtree_ab):\n    pass\n"},
+            [
+                "--ddtree-spec-args=--nonsense",
+                "--ddtree-build=a=args:--page-size 1",
+                "--ddtree-build=b=args:--page-size 2",
+            ],
+            "build a: the embedded server does not take *\n*what to do: mend --ddtree-server-args, --ddtree-spec-args,*",
+        ),
+        (
+            {"test_builds.py": "def test_builds(ddtree_config, ddtree_ab):\n    pass\n"},
+            ["--ddtree-build=here=args:", "--ddtree-build=ls=/bin/ls"],
+            "build ls: /bin/ls does not run *\n*what to do: * with --ddtree-build=ls=PATH, or leave that option out",
+        ),
+        (
+            {"test_builds.py": "def test_builds(ddtree_config, ddtree_ab):\n    pass\n"},
+            [
+                "--ddtree-server=sglang",
+                "--ddtree-model=m",
+                "--ddtree-draft-model=d",
+                "--ddtree-sglang-src=FAKE",
+                "--ddtree-build=here=args:",
+                "--ddtree-build=empty=.",
+            ],
+            "build empty: --ddtree-build=empty=.: there is no package `sglang` in it*",
         ),
         (
             {"test_cells.py": "def test_cells(ddtree_server, ddtree_cell):\n    pass\n"},
@@ -58,7 +87,14 @@ EXPECTED = '{"schema": 1,\n "entries": [\n}\n'
     ],
     ids=[
         *("stored run", "expected figures", "revision", "model's temperature", "axis", "report", "results"),
-        *("server arguments", "launcher", "build's arguments", "a url's tokenizer", "unit"),
+        *(
+            "server arguments",
+            "launcher",
+            "build's arguments",
+            "every build's arguments",
+            "build's interpreter",
+        ),
+        *("build's checkout", "a url's tokenizer", "unit"),
     ],
 )
 def test_it_is_a_usage_error(
@@ -68,9 +104,10 @@ def test_it_is_a_usage_error(
         path = project.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    result = project.runpytest_inprocess(*flags)
+    result = project.runpytest_inprocess(*(flag.replace("FAKE", str(FAKE)) for flag in flags))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: *{said}*"])
+    first, *more = said.split("\n")
+    result.stderr.fnmatch_lines([f"ERROR: *{first}*", *more])
     result.stdout.no_fnmatch_line("*Error*")
     assert {name: (project.path / name).read_text() for name in files} == files
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +94,70 @@ def test_process_exits_with_2_and_the_reason():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "/nowhere is no checkpoint: it has no config.json" in done.stderr
+
+
+def ended(*words, given=""):
+    """Exit status, standard output and standard error of a server that ends by itself."""
+    command = [sys.executable, "-m", "pytest_ddtree.reference", *words]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=300, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--page-size", "16"), ("--plant", "slower:3")], ids=" ".join)
+@pytest.mark.parametrize("last", [True, False])
+def test_what_can_be_served_passes_the_check(words, last):
+    assert ended(*((*words, "--check") if last else ("--check", *words))) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--page-size", "0"], "--page-size must be at least 1, got 0."),
+        (["--plant", "typo"], "'typo' is unknown"),
+        (["--plant", "list"], "prints the faults and serves nothing"),
+        (["--model-path", "/nowhere"], "/nowhere is no checkpoint"),
+    ],
+)
+def test_what_cannot_be_served_is_said_by_the_check(words, why):
+    code, out, said = ended("--check", *words)
+    assert (code, out) == (2, "")
+    assert said.startswith("error: ")
+    assert why in said
+    code, out, said = ended("--check", given=json.dumps([["--page-size", "1"], words]))
+    assert (code, said) == (2, "")
+    number, told = json.loads(out)
+    assert number == 1
+    assert why in told
+
+
+@pytest.mark.parametrize("given", ["{", "8", "{}", '["--page-size"]', "[[8]]", "[[], null]"])
+def test_what_is_no_list_of_arguments_is_told(given):
+    code, out, said = ended("--check", given=given)
+    assert (code, out) == (2, "")
+    assert said.startswith("error: --check reads a JSON list of lists of arguments: ")
+
+
+def test_the_help_of_the_check_is_that_of_the_server():
+    code, out, _ = ended("--check", "--help")
+    assert code == 0
+    assert "--check" in out
+
+
+@pytest.mark.parametrize("buffering", [(), ("-u",)], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("words", [("--plant", "list"), ("--help",), ("--check", "--help")], ids=" ".join)
+def test_whoever_reads_no_further_sees_no_traceback(words, buffering):
+    command = [sys.executable, *buffering, "-m", "pytest_ddtree.reference", *words]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=300, check=False)
+    finally:
+        os.close(writer)
+    assert done.stderr == b""
+    # argparse passes over a help that nobody reads.
+    assert done.returncode in ((0, 128 + signal.SIGPIPE) if "--help" in words else (128 + signal.SIGPIPE,))
 
 
 def test_plants_are_found_by_name():

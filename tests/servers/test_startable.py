@@ -66,6 +66,7 @@ def test_a_drafter_that_reads_layers_which_the_target_lacks_costs_no_start(tmp_p
         ),
         ({"spec_args": ("--plant", "no_such_fault")}, ["for b8-k4-wnone", "'no_such_fault' is unknown"]),
         ({"spec_args": ("--plant", "list")}, ["serves nothing"]),
+        ({"spec_args": ("--check",)}, ["serves nothing"]),
         ({"server_args": ("--page-size", "0")}, ["for baseline", "--page-size must be at least 1, got 0"]),
         ({"baseline_args": ("--numerics", "fp8")}, ["for baseline", "invalid choice: 'fp8'"]),
         ({"server_args": ("--help",)}, ["for baseline", "serve nothing"]),
