@@ -16,6 +16,7 @@ from pytest_ddtree.report.findings import Report, unfinished
 from pytest_ddtree.report.show_cli import add_directory, passed_over
 from pytest_ddtree.results.change import Comparison
 from pytest_ddtree.results.compare import compare, setting_differences
+from pytest_ddtree.results.gaps import Gap, gaps
 from pytest_ddtree.results.gate_setup import restart_spread
 from pytest_ddtree.results.model import is_baseline
 from pytest_ddtree.results.runs import NoSuchRun, StoredRun, pick_run, read_run
@@ -25,10 +26,12 @@ from pytest_ddtree.results.taking_turns import AbDesign
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print; 0 when nothing is proven worse (what is undecided is said), 1 when something is, 2 when they cannot be, or in part."""
+    """Print; 0 when nothing is proven worse (what is undecided is said), 1 when something is, or corrupt, 2 when what should be
+    compared cannot be, or in part: nothing is on both sides, or something is missing, ended in an error or was not judged."""
     parser = argparse.ArgumentParser(
         prog="pytest-ddtree compare",
         description="Ratios of every cell that both sides have, with intervals. One run: its builds are compared.",
+        epilog="Exit code: 0 nothing worse, 1 something worse or corrupt, 2 what should be compared was not, or not all of it.",
     )
     parser.add_argument("before", help="`last`, `last-1`, a run's name or path")
     parser.add_argument("now", nargs="?", help="the other run; without it the builds of the one run")
@@ -70,7 +73,11 @@ def run(argv: Sequence[str]) -> int:
         spread=restart_spread(options.results, now),
         headline=_headline(now, [cell for cell in now.results.cells if cell in before.results.cells]),
     )
-    return _print([("", found)], as_json=options.json)
+    left = gaps(before, now, found)
+    worse = _print([("", found)], left, as_json=options.json)
+    if worse or any(gap.code == 1 for gap in left):
+        return 1
+    return 2 if not found.changes or any(gap.code for gap in left) else 0
 
 
 def _read(directory: Path, name: str) -> StoredRun:
@@ -129,7 +136,10 @@ def _builds(stored: StoredRun, *, as_json: bool) -> int:
         print(f"error: {one.nodeid.rpartition('::')[2]}: {one.text.splitlines()[0]}", file=sys.stderr)
     # What ended in an error, was interrupted, or could not be judged, was not compared, or not enough.
     unjudged = any(verdict.kind == "unknown" for _, _, verdict in stored.judged)
-    return worst or (2 if errors or unjudged or unfinished(stored) else 0)
+    idle = [config for config, one in comparisons if not one.changes] if comparisons else ["no config"]
+    if not comparisons:
+        print(f"pytest-ddtree compare: {stored.id}: no config was measured on a build", file=sys.stderr)
+    return worst or (2 if errors or unjudged or idle or unfinished(stored) else 0)
 
 
 def _compared(stored: StoredRun) -> dict[str, list[CellKey]]:
@@ -188,8 +198,10 @@ def _headline(stored: StoredRun, shared: Sequence[tuple[str, CellKey]]) -> tuple
         return headline_cells((), configs, cells)
 
 
-def _print(comparisons: Sequence[tuple[str, Comparison]], *, as_json: bool) -> int:
-    """Print all of them; 1 when something got worse. JSON is one object, or a list of several."""
+def _print(
+    comparisons: Sequence[tuple[str, Comparison]], left: Sequence[Gap] | None = None, *, as_json: bool
+) -> int:
+    """Print all of them, and what a comparison of runs leaves out; 1 when something got worse. JSON is one object, or a list of several."""
     if as_json:
         values = [
             {
@@ -203,6 +215,9 @@ def _print(comparisons: Sequence[tuple[str, Comparison]], *, as_json: bool) -> i
                     "now": [one.looping.now, one.looping.now_of],
                 },
                 "undecided": len(one.undecided),
+                "only_before": list(one.only_before),
+                "only_now": list(one.only_now),
+                **({} if left is None else {"gaps": [gap.as_json() for gap in left]}),
                 "changes": [change.as_json() for change in one.changes],
             }
             for config, one in comparisons
@@ -211,5 +226,5 @@ def _print(comparisons: Sequence[tuple[str, Comparison]], *, as_json: bool) -> i
     else:
         several = len({config for config, _ in comparisons}) > 1
         for config, one in comparisons:
-            print("\n".join([*([f"{config}:"] if several else []), *lines(one)]))
+            print("\n".join([*([f"{config}:"] if several else []), *lines(one, left)]))
     return int(any(one.worse for _, one in comparisons))

@@ -8,19 +8,28 @@ from collections.abc import Sequence
 from pytest_ddtree.exactness.verdict import Verdict
 from pytest_ddtree.report.text import table
 from pytest_ddtree.results.change import Change, Comparison
+from pytest_ddtree.results.gaps import Gap
 from pytest_ddtree.results.metrics import ACCEPT, METRICS, PER_TOKEN_P90, SPEEDUP, TOK_S, TTFT_P90
 from pytest_ddtree.results.scale import accepted_text, found_text
 
 SHOWN = (TOK_S, TTFT_P90, PER_TOKEN_P90, ACCEPT, SPEEDUP)
 
 
-def lines(comparison: Comparison) -> list[str]:
-    """What changed beyond noise and what could not be decided, then the ratios of every cell, now / before."""
-    text = [f"{comparison.now} / {comparison.before}"]
+def lines(comparison: Comparison, gaps: Sequence[Gap] | None = None) -> list[str]:
+    """What changed beyond noise and what could not be decided, then the ratios of every cell, now / before.
+
+    `gaps` is what the comparison of two runs leaves out; None for builds, whose records say more of that.
+    """
+    text = [f"{comparison.now} / {comparison.before}", *(str(gap) for gap in gaps or () if gap.code)]
     text.extend(_found(change, confirmed=comparison.confirmed) for change in comparison.beyond_noise)
     text.extend(undecided_lines(comparison))
     if comparison.unchanged:
-        text.append("nothing changed beyond noise")
+        lacking = bool(comparison.only_before) if gaps is None else any(gap.lacking for gap in gaps)
+        text.append(
+            "of what was compared nothing changed beyond noise; not all was"
+            if lacking
+            else "nothing changed beyond noise"
+        )
         text += [line for line in (apart_line(comparison),) if line is not None]
     elif not comparison.changes:
         text.append("nothing to compare: no round of a cell is on both sides")
@@ -40,9 +49,11 @@ def lines(comparison: Comparison) -> list[str]:
             [place, *(_cell(by_name.get((place, metric.name))) for metric in metrics)] for place in places
         ]
         text += ["", *table(["cell", *(metric.name for metric in metrics)], rows)]
+    if gaps is not None:
+        return [*text, *(str(gap) for gap in gaps if not gap.code)]
     for name, missing in ((comparison.before, comparison.only_before), (comparison.now, comparison.only_now)):
         if missing:
-            text.append(f"only in {name}, or corrupt on the other side: {', '.join(missing)}")
+            text.append(f"not compared of {name}: {', '.join(missing)}")
     return text
 
 

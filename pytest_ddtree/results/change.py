@@ -138,7 +138,7 @@ class Comparison:
     changes: tuple[Change, ...]
     only_before: tuple[str, ...] = ()
     only_now: tuple[str, ...] = ()
-    """Cells that cannot be compared: the other side does not have them, or is corrupt; where this side is corrupt itself it says so."""
+    """Cells that cannot be compared: the other side does not have them, or (said in brackets) one is corrupt or has other prompts."""
     unrest: float | None = None
     """The machine was not quiet: so far apart are the blocks, as a share. None: they agree, or there are none."""
     confirmed: bool = True

@@ -140,8 +140,9 @@ def compare(
         changes.insert(0, replace(pooled, now=pooled.ratio[0]))
 
     def alone_on(side: Results) -> tuple[str, ...]:
+        other, name = (now, names[1]) if side is before else (before, names[0])
         return tuple(
-            f"{config} {key.id}{_why_alone(side, config)}{unlike.get((config, key), '')}"
+            f"{config} {key.id}{_why_alone(side, other, name, config) or unlike.get((config, key), '')}"
             for config, key in side.cells
             if (config, key) not in shared
         )
@@ -214,10 +215,12 @@ def _of_stays(pairs: Sequence[tuple[str, CellKey, Metric, Values, Values]], roun
     return trimmed_loss(means) if means else None
 
 
-def _why_alone(side: Results, config: str) -> str:
-    """What is said of a cell that cannot be compared because of this side itself."""
-    verdict = side.verdict(config)
-    return "" if verdict is None or verdict.passed else f" ({verdict.kind})"
+def _why_alone(side: Results, other: Results, name: str, config: str) -> str:
+    """What is said of a cell whose config was not found right, on this side or on the other one, of that name."""
+    for verdict, where in ((side.verdict(config), ""), (other.verdict(config), f" in {name}")):
+        if verdict is not None and not verdict.passed:
+            return f" ({verdict.kind}{where})"
+    return ""
 
 
 def _prompts(side: Results, cell: tuple[str, CellKey]) -> str:

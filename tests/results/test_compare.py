@@ -108,7 +108,9 @@ def test_a_corrupt_build_has_no_speed_to_compare() -> None:
     comparison = ab(session)
     assert comparison.changes == ()
     assert len(comparison.only_before) == len(CELLS)
-    assert comparison.only_now == tuple(f"{where} (corrupt)" for where in comparison.only_before)
+    assert all(where.endswith(" (corrupt in patched)") for where in comparison.only_before)
+    assert comparison.only_now == tuple(f"{CONFIG} {key.id} (corrupt)" for key in CELLS)
+    assert "corrupt on the other side" not in "\n".join(lines(comparison))
     session["base"].verdicts[CONFIG] = [VERDICT]
     assert ab(session).only_before == comparison.only_now, "nor is it only on one side"
 
