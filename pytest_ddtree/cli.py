@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": (
@@ -39,8 +40,31 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0 when it did what was asked, 2 for a wrong call, 141 when nobody reads it."""
+    """Run a command; the exit code is 0 when it did what was asked, 2 for a wrong call and where standard output cannot be written,
+    141 when nobody reads it."""
     words = list(sys.argv[1:] if argv is None else argv)
+    command = " ".join(["pytest-ddtree", *(word for word in words[:1] if word in COMMANDS)])
+    if sys.stdout is None:
+        _say(f"{command}: standard output is closed")
+        return 2
+    try:
+        try:
+            return _run(words)
+        finally:
+            # Written here and not at exit, where nobody could say any more that it failed.
+            sys.stdout.flush()
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            return 128 + signal.SIGPIPE
+        refused = _refused(sys.stdout)
+        if refused is not None:
+            _say(f"{command}: standard output cannot be written: {refused.strerror}")
+        elif _refused(sys.stderr) is None:
+            raise
+        return 2
+
+
+def _run(words: Sequence[str]) -> int:
     if words and words[0] in ("-h", "--help"):
         print(usage())
         return 0
@@ -57,14 +81,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal of few letters shows a sign that it has none for as `?`.
         sys.stdout.reconfigure(errors="replace")
-    try:
-        code: int = import_module(module).run(words[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        if not _nobody_reads():
-            raise
-        return 128 + signal.SIGPIPE
+    code: int = import_module(module).run(words[1:])
     return code
+
+
+def _say(text: str) -> None:
+    """A line on standard error, where that can be written."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _to_nowhere(sys.stderr)
+
+
+def _refused(stream: TextIO | None) -> OSError | None:
+    """What a stream answers to a write, where it takes none: then nothing more is written to it, at exit either."""
+    if stream is None:
+        return None
+    try:
+        stream.flush()
+        # Without a buffer there is nothing left to flush.
+        os.write(stream.fileno(), b"\n")
+    except OSError as error:
+        _to_nowhere(stream)
+        return error
+    return None
 
 
 def _nobody_reads() -> bool:
@@ -74,7 +114,11 @@ def _nobody_reads() -> bool:
     poll.register(output, 0)
     if not any(event & select.POLLERR for _, event in poll.poll(0)):
         return False
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, output)
-    os.close(nowhere)
+    _to_nowhere(sys.stdout)
     return True
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -37,11 +37,11 @@ def run(argv: Sequence[str]) -> int:
         if stored.torn:
             print(f"pytest-ddtree export: {stored.id}: {passed_over(stored)}", file=sys.stderr)
         text = FORMATS[options.format](stored)
-        if options.output is None:
-            sys.stdout.write(text)
-        else:
+        if options.output is not None:
             options.output.write_text(text, "utf-8", errors="backslashreplace")
     except (NoSuchRun, Infrastructure, OSError) as error:
         print(f"pytest-ddtree export: {error}", file=sys.stderr)
         return 2
+    if options.output is None:
+        sys.stdout.write(text)
     return 0
