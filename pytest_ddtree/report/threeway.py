@@ -68,12 +68,14 @@ def three_way(results: Results) -> list[str]:
 def chain_of(config: str) -> str:
     """The id of the chain with a config's window and block size: `b8-k4-w2048-s16` -> `chain-w2048-s16`."""
     parts = config.split("-")
-    return "-".join([CHAIN, *(part for part in parts[1:] if part[0] in "ws")])
+    return "-".join([CHAIN, *(part for part in parts[1:] if part.startswith(("w", "s")))])
 
 
 def _order(config: str) -> tuple[int, ...]:
     # By budget and topk, so that the rows of a cell read like a sweep.
-    return tuple(int(part[1:]) for part in config.split("-") if part[0] in "bk" and part[1:].isdigit())
+    return tuple(
+        int(part[1:]) for part in config.split("-") if part.startswith(("b", "k")) and part[1:].isdigit()
+    )
 
 
 def _row(key: CellKey, base: CellFigures | None, chain: CellFigures, tree: CellFigures) -> tuple[str, ...]:

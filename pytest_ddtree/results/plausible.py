@@ -56,6 +56,31 @@ def text(value: Mapping[str, Any], name: str) -> None:
         raise ValueError(f"{name} is {value[name]!r}, no text")
 
 
+def named(value: Mapping[str, Any], name: str) -> str:
+    """A text that is not empty: what configs and builds are called. Raises ValueError."""
+    found = value[name]
+    if not isinstance(found, str) or not found:
+        raise ValueError(f"{name} is {found!r}, no name")
+    return found
+
+
+def check_ab(value: Mapping[str, Any]) -> None:
+    """How builds took turns, as any version wrote it. Raises KeyError for a field that is missing, ValueError for one that cannot be."""
+    for name in ("rounds", "passes"):
+        whole(value, name, least=1)
+    whole({"configs": 1, **value}, "configs")
+    alpha = {"alpha": 0.001, **value}
+    number(alpha, "alpha", positive=True)
+    if alpha["alpha"] >= 1:
+        raise ValueError(f"alpha is {alpha['alpha']!r}, no error rate below 1")
+    for cell in value.get("headline", ()):
+        named(cell, "config")
+        whole(cell, "context_tokens", least=1)
+        whole(cell, "concurrency", least=1)
+        text(cell, "workload")
+        number(cell, "temperature")
+
+
 def check_round(value: Mapping[str, Any]) -> None:
     """A round as it was written by any version. Raises KeyError for a field that is missing, ValueError for one that cannot be."""
     for name in ("context_tokens", "concurrency", "requests", "tokens"):
@@ -69,12 +94,12 @@ def check_round(value: Mapping[str, Any]) -> None:
         numbers(value, name)
     for name in _OPTIONAL:
         optional(value, name)
-    for name in ("config", "workload"):
-        text(value, name)
+    named(value, "config")
+    text(value, "workload")
     for name in ("sampling", "cache", "prompts"):
         text({name: "", **value}, name)
     if value.get("build") is not None:
-        text(value, "build")
+        named(value, "build")
 
 
 def check_gate(value: Mapping[str, Any]) -> None:

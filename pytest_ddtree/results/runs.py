@@ -18,7 +18,7 @@ from pytest_ddtree.results.gates import name_of
 from pytest_ddtree.results.model import CellFigures, Results, Round, StartInfo, key_from_json
 from pytest_ddtree.results.order import drifts
 from pytest_ddtree.results.overhead import added, over_sessions
-from pytest_ddtree.results.plausible import check_gate, check_round
+from pytest_ddtree.results.plausible import check_ab, check_gate, check_round, named
 from pytest_ddtree.results.store import StoreCorrupt, Stored, parse
 
 FILE = "results.jsonl"
@@ -204,17 +204,17 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
     elif kind == "start":
         if record.get("ok", True):
             reason = record["reason"]
-            results.starts.append(StartInfo(str(record["config"]), reason, float(record["seconds"])))
+            results.starts.append(StartInfo(named(record, "config"), reason, float(record["seconds"])))
     elif kind == "effective":
-        results.effective[str(record["config"])] = dict(record["effective"])
+        results.effective[named(record, "config")] = dict(record["effective"])
     elif kind == "mismatches":
-        run.mismatches[str(record["config"])] = tuple(map(str, record["mismatches"]))
+        run.mismatches[named(record, "config")] = tuple(map(str, record["mismatches"]))
     elif kind == "infeasible":
-        run.infeasible[(str(record["config"]), key_from_json(record))] = str(record["text"])
+        run.infeasible[(named(record, "config"), key_from_json(record))] = str(record["text"])
     elif kind == "cell":
-        run.stopped[(str(record["config"]), key_from_json(record))] = str(record["stopped"])
+        run.stopped[(named(record, "config"), key_from_json(record))] = str(record["stopped"])
     elif kind == "clause":
-        run.clauses[(str(record["config"]), str(record["clause"]))] = record
+        run.clauses[(named(record, "config"), str(record["clause"]))] = record
     elif kind == "prompts":
         _choose(run, record, seen)
     elif kind == "verdict":
@@ -233,6 +233,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
             seen.add(name)
             run.rounds.append(one)
     elif kind == "coding":
+        named(record["coding"], "config")
         summary = summary_from_json(record["coding"])
         results.coding[summary.config] = summary
     elif kind == "gate":
@@ -243,8 +244,9 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
     elif kind == "fault":
         run.faults.append((str(record["build"]), str(record["config"]), str(record["text"])))
     elif kind == "compared":
-        run.compared.add(str(record["config"]))
+        run.compared.add(named(record, "config"))
     elif kind == "ab":
+        check_ab(record)
         run.ab = record
     elif kind == "overhead":
         added([record])
@@ -254,7 +256,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
         compared = f"{record['config']} against the {record['baseline']} baseline"
         results.differences[compared] = list(map(str, record["differences"]))
     elif kind == "group":
-        results.groups[str(record["config"])] = str(record["group"])
+        results.groups[named(record, "config")] = str(record["group"])
     elif kind == "warning" and record["text"] not in results.warnings:
         # A session that resumes a run says again what it sees again.
         results.warnings.append(str(record["text"]))
@@ -298,7 +300,7 @@ def verdict_from_json(value: Mapping[str, Any]) -> Verdict:
     return Verdict(
         kind=value["kind"],
         level=value["level"],
-        config=str(value["config"]),
+        config=named(value, "config"),
         prompts=int(value["prompts"]),
         identical=int(value["identical"]),
         tokens=int(value["tokens"]),

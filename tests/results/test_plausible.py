@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import a_round
 
+from pytest_ddtree.report import compare_cli, show_cli
 from pytest_ddtree.results.plausible import check_gate, check_round
 from pytest_ddtree.results.runs import read_run
 from pytest_ddtree.results.store import Store, StoreCorrupt
@@ -36,6 +37,7 @@ GATE: dict[str, Any] = {
         ("config", 8),
         *[(name, "4") for name in ("tokens_after_end", "looping", "most_after_end", "coalesced")],
         *[(name, 4) for name in ("cache", "prompts", "sampling", "build")],
+        *[(name, "") for name in ("config", "build")],
     ],
 )
 def test_a_round_that_cannot_be_is_named_by_its_line(tmp_path: Path, name: str, value: Any) -> None:
@@ -49,6 +51,80 @@ def test_a_round_that_cannot_be_is_named_by_its_line(tmp_path: Path, name: str, 
     with pytest.raises(StoreCorrupt, match="line 3"):
         read_run(path)
     assert path.read_text() == text
+
+
+AB: dict[str, Any] = {
+    "builds": ["base", "patched"], "passes": 2, "rounds": 4, "alpha": 0.001, "configs": 1, "at_once": False,
+    "headline": [{"config": "b8-k4-wnone", "context_tokens": 60, "concurrency": 4, "workload": "code", "temperature": 0.0}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[(name, value) for name in ("rounds", "passes", "configs") for value in (-1, 2.5, "4", None, True)],
+        *[(name, 0) for name in ("rounds", "passes")],
+        *[("alpha", value) for value in (0, -0.1, 1, 1.5, "0.1", None)],
+        *[("headline", value) for value in (4, None, ["b8"], [{}], [{**AB["headline"][0], "config": ""}])],
+        ("headline", [{**AB["headline"][0], "concurrency": 0}]),
+    ],
+)
+def test_a_design_of_builds_that_cannot_be_is_named_by_its_line(
+    tmp_path: Path, name: str, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    with Store(path) as store:
+        store.append("ab", **AB)
+        for build in ("base", "patched"):
+            for number in range(4):
+                store.append("round", round=a_round(number, build=build).as_json())
+    assert compare_cli.run([str(path)]) == 0
+    capsys.readouterr()
+    first, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([json.dumps({**json.loads(first), name: value}) + "\n", *others]))
+    assert compare_cli.run([str(path)]) == 2
+    said = capsys.readouterr()
+    assert f"{path}, line 1: " in said.err
+    assert name in said.err or name == "headline"
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"kind": "start", "reason": None, "seconds": 1.0, "ok": True},
+        {"kind": "effective", "effective": {}},
+        {"kind": "mismatches", "mismatches": []},
+        {"kind": "clause", "clause": "serial"},
+        {"kind": "compared"},
+        {"kind": "group", "group": "group1"},
+    ],
+    ids=lambda record: record["kind"],
+)
+def test_a_record_of_a_config_without_a_name_is_named_by_its_line(
+    tmp_path: Path, record: dict[str, Any]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps({"schema": 2, "config": "b8-k4-wnone", **record}) + "\n")
+    read_run(path)
+    path.write_text(json.dumps({"schema": 2, "config": "", **record}) + "\n")
+    with pytest.raises(StoreCorrupt, match=r"line 1: .*config is ''"):
+        read_run(path)
+
+
+@pytest.mark.parametrize("config", ["b8--k4", "-", "--w", "chain-", "b-k-w", " "])
+def test_a_config_of_any_name_is_shown_and_compared(
+    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    with Store(path) as store:
+        store.append("fingerprint", scope="session", fingerprint={"gpu.name": "none"})
+        for of in (config, "chain", "baseline"):
+            for number in range(4):
+                store.append("round", round=a_round(number, config=of).as_json())
+    assert show_cli.run([str(path)]) == 0
+    assert compare_cli.run([str(path), str(path)]) == 0
+    assert config in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", sorted(GATE))
