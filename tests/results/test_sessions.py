@@ -145,6 +145,29 @@ def rounds_of_config(results: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "code", "said"),
+    [
+        ("siblings_visible", 1, "corrupt in {now}: b8-k4-wnone ctx60-c1: corrupt at level "),
+        ("crash_after:1", 2, "error in {now}: b8-k4-wnone ctx60-c1: test_throughput[b8-k4-wnone-ctx60-c1]: "),
+    ],
+)
+def test_a_session_that_got_wrong_or_crashed_is_no_pass_beside_the_one_before(
+    tmp_path: Path, plant: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strong = ("--ddtree-concurrency=1", "--ddtree-exactness-prompts=12", "--ddtree-exactness-output=48")
+    status, output = run(tmp_path, *strong)
+    assert status == 0, output
+    status, output = run(tmp_path, *strong, f"--ddtree-spec-args=--plant {plant}")
+    assert status == pytest.ExitCode.TESTS_FAILED, output
+    before, now = find_runs(tmp_path)
+    assert compare_cli.run([str(before), str(now), "--results", str(tmp_path)]) == code
+    printed = capsys.readouterr().out
+    assert said.format(now=now.parent.name) in printed
+    assert "nothing changed beyond noise\n" not in printed
+
+
+@pytest.mark.slow
 def test_a_session_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     matrix = ("--ddtree-concurrency=1,2", "--ddtree-rounds=3", "--ddtree-min-rounds=3")
     process = start(tmp_path, *matrix)
