@@ -242,7 +242,7 @@ def _take(run: StoredRun, record: Mapping[str, Any], seen: set[tuple[Any, ...]])
     elif kind == "test":
         run.results.note_test(str(record["nodeid"]), str(record["outcome"]), str(record["text"]))
     elif kind == "fault":
-        run.faults.append((str(record["build"]), str(record["config"]), str(record["text"])))
+        run.faults.append((named(record, "build"), named(record, "config"), str(record["text"])))
     elif kind == "compared":
         run.compared.add(named(record, "config"))
     elif kind == "ab":

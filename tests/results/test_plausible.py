@@ -97,6 +97,7 @@ def test_a_design_of_builds_that_cannot_be_is_named_by_its_line(
         {"kind": "mismatches", "mismatches": []},
         {"kind": "clause", "clause": "serial"},
         {"kind": "compared"},
+        {"kind": "fault", "build": "patched", "text": "another budget"},
         {"kind": "group", "group": "group1"},
     ],
     ids=lambda record: record["kind"],
