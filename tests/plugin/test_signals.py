@@ -60,8 +60,12 @@ def ran(
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=300)
 
 
+WAYS = [pytest.param(lost, marks=[] if lost == "finalizer" else [pytest.mark.slow]) for lost in LOST]
+"""Every way in which a signal is lost; a session of pytest each, so that the first alone is fast."""
+
+
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("lost", WAYS)
 def test_a_signal_after_one_that_was_lost_ends_the_test(
     pytester: pytest.Pytester, lost: str, times: int
 ) -> None:
@@ -111,7 +115,7 @@ def test_a_first_signal_during_the_teardown_ends_it(pytester: pytest.Pytester) -
     assert not (pytester.path / "went-on").exists()
 
 
-@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("lost", WAYS)
 def test_a_signal_after_the_last_test_costs_no_tables_where_the_first_was_lost(
     pytester: pytest.Pytester, lost: str
 ) -> None:

@@ -19,7 +19,10 @@ B8 = Config("tree", 8, 4, 128)
 
 # A connection that was being opened is left to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("after_s", [0.001, 0.05, 0.5])
+@pytest.mark.parametrize(
+    "after_s",
+    [pytest.param(0.001, marks=pytest.mark.slow), 0.05, pytest.param(0.5, marks=pytest.mark.slow)],
+)
 def test_a_release_that_is_broken_off_is_done_at_the_end(tmp_path: Path, after_s: float) -> None:
     """Wherever it is broken off: the server takes no SIGTERM, and has 20 s."""
     starts: list[object] = []
