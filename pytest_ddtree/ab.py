@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -261,7 +261,7 @@ class Ab:
     def _stay(self, config: Config, block: Block, out_of_it: set[str]) -> None:
         """One build has the machine for itself: its rounds of every cell, one after the other."""
         began = time.monotonic()
-        with self._builds.named(block.build) as run:
+        with self._measuring(config, block.build, out_of_it) as run:
             run.progress(f"{config.id}: pass {block.number + 1}")
             run.get(config, "ab")
             self._cells.leave_out_what_does_not_fit(run, config)
@@ -282,18 +282,22 @@ class Ab:
         for count, key, build in turns(up, self._builds.names, self._cells.of(config)):
             if out_of_it & {build, self._builds.names[0]}:
                 continue
-            with self._builds.named(build) as run:
-                try:
-                    run.speed.turn(
-                        config, key, count, certain=up[0].first_round + up[0].rounds, natural=COMPARED
-                    )
-                except AcceptLengthWrong as error:
-                    self._note_fault(config, build, str(error), out_of_it)
+            with self._measuring(config, build, out_of_it) as run:
+                run.speed.turn(config, key, count, certain=up[0].first_round + up[0].rounds, natural=COMPARED)
         for one in up:
             if one.build not in out_of_it:
-                with self._builds.named(one.build) as run:
+                with self._measuring(config, one.build, out_of_it) as run:
                     self._measure(run, config, one, out_of_it)
         self._note_length(up[0], (time.monotonic() - began) / len(up))
+
+    @contextmanager
+    def _measuring(self, config: Config, build: str, out_of_it: set[str]) -> Iterator[BuildRun]:
+        """A build's run while it is measured: verify steps that cannot be true are the build's fault, and end its turn."""
+        with self._builds.named(build) as run:
+            try:
+                yield run
+            except AcceptLengthWrong as error:
+                self._note_fault(config, build, str(error), out_of_it)
 
     def _note_caches(self, config: Config, up: Sequence[Block]) -> None:
         text = uneven_caches({one.build: self._builds.run(one.build).cache_tokens(config) for one in up})
@@ -308,13 +312,9 @@ class Ab:
 
     def _measure(self, run: BuildRun, config: Config, block: Block, out_of_it: set[str]) -> None:
         for key in self._cells.of(config):
-            try:
-                figures = run.speed.measure(
-                    config, key, at_least=block.first_round + block.rounds, natural=COMPARED
-                )
-            except AcceptLengthWrong as error:
-                self._note_fault(config, run.spec.name, str(error), out_of_it)
-                return
+            figures = run.speed.measure(
+                config, key, at_least=block.first_round + block.rounds, natural=COMPARED
+            )
             if figures.accept_length is None:
                 self._note_fault(config, run.spec.name, NO_STEPS, out_of_it)
                 return
